@@ -1,0 +1,1 @@
+"""Judgement: pure functions over frozen observations. No clock, I/O, logging, thread or subprocess in here."""

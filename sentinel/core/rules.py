@@ -1,0 +1,263 @@
+"""What a rule is and how it is evaluated: facts in, an outcome out. Rules hold no code; see `docs/rules.md`.
+
+A rule's `when` is a tree of `all`, `any`, `none` and `unless` over tests of single facts. Evaluation is three-valued:
+a rule *fires* (True), stays *silent* (False) or is *undecided* (None) because a fact is unknown. `unless` is the one
+two-valued place: it excludes only on a certain True, so that a source nobody collected does not mute a rule.
+`supports` and `contradicts` weigh a rule that fires; they never make one fire.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from sentinel.core.fact import Fact, Value
+from sentinel.core.logic import Truth, all_of, any_of, negate
+from sentinel.model.verdict import ActionName, Confidence, Weight
+
+POINTS: Mapping[Weight, int] = {"strong": 3, "medium": 2, "weak": 1}
+HIGH_POINTS, MEDIUM_POINTS = 6, 3
+_ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
+
+
+class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True,
+           rename={"every": "all", "some": "any", "eq": "is"}):  # fmt: skip
+    """A node of the condition tree: either a test of one fact or branches.
+
+    A test has `fact` and exactly one comparison (a range counts as one); sets compare by size, or with the set of
+    another fact (`within`, `meets`, `apart_from`). Of branches all that are given must hold; `unless` excludes only on
+    a certain True.
+    """
+
+    fact: str | None = None
+    eq: bool | str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    count_at_least: int | None = None
+    count_at_most: int | None = None
+    one_of: tuple[str, ...] | None = None
+    within: str | None = None
+    meets: str | None = None
+    apart_from: str | None = None
+    every: tuple["When", ...] = ()
+    some: tuple["When", ...] = ()
+    none: tuple["When", ...] = ()
+    unless: tuple["When", ...] = ()
+
+    def holds(self, facts: Mapping[str, Fact]) -> Truth:
+        """Three-valued answer; unknown facts give None unless another part settles it."""
+        if self.fact is not None:
+            return self._test(facts[self.fact].value, facts)
+        if any(part.holds(facts) is True for part in self.unless):
+            return False
+        return all_of(
+            (
+                all_of(part.holds(facts) for part in self.every),
+                any_of(part.holds(facts) for part in self.some) if self.some else True,
+                negate(any_of(part.holds(facts) for part in self.none)),
+            )
+        )
+
+    def tests(self) -> Iterator["When"]:
+        """All leaves, in order."""
+        if self.fact is not None:
+            yield self
+        for part in (*self.every, *self.some, *self.none, *self.unless):
+            yield from part.tests()
+
+    def names(self) -> Iterator[str]:
+        """Facts that a leaf reads."""
+        yield from (name for name in (self.fact, self.within, self.meets, self.apart_from) if name)
+
+    def fault(self) -> str | None:
+        """What is malformed about this node alone, in words; None when it is well formed."""
+        single = (self.eq, self.one_of, self.within, self.meets, self.apart_from)
+        ranges = ((self.at_least, self.at_most), (self.count_at_least, self.count_at_most))
+        comparisons = sum(part is not None for part in single)
+        comparisons += sum(any(bound is not None for bound in pair) for pair in ranges)
+        branches = bool(self.every or self.some or self.none or self.unless)
+        if self.fact is None:
+            return None if branches and not comparisons else "a condition needs a fact or branches"
+        if branches:
+            return f"the test of {self.fact} cannot have branches"
+        return None if comparisons == 1 else f"the test of {self.fact} needs one comparison, it has {comparisons}"
+
+    def nodes(self) -> Iterator["When"]:
+        """This node and all below it."""
+        yield self
+        for part in (*self.every, *self.some, *self.none, *self.unless):
+            yield from part.nodes()
+
+    def _test(self, value: Value, facts: Mapping[str, Fact]) -> Truth:
+        other = self.within or self.meets or self.apart_from
+        if value is None:
+            return None
+        if other is not None:
+            against = facts[other].value
+            return None if against is None else self._against(value, against)
+        if self.eq is not None:
+            return value == self.eq
+        if self.one_of is not None:
+            return value in self.one_of
+        if self.count_at_least is not None or self.count_at_most is not None:
+            assert isinstance(value, tuple), f"{self.fact} is not a set"
+            return _between(len(value), self.count_at_least, self.count_at_most)
+        assert isinstance(value, int | float), f"{self.fact} is not a number"
+        return _between(value, self.at_least, self.at_most)
+
+    def _against(self, value: Value, other: Value) -> bool:
+        assert isinstance(value, tuple) and isinstance(other, tuple), f"{self.fact} is not a set"
+        mine: set[int | str] = set(value)
+        if self.within is not None:
+            return bool(mine) and mine <= set(other)
+        common = mine & set(other)
+        return bool(common) if self.meets is not None else not common
+
+
+def _between(value: float, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+class Weighed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A condition that speaks for or against the class of a rule that fires, with its weight and its wording."""
+
+    when: When
+    weight: Weight
+    says: str = ""
+
+
+class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A set of ranks, hosts or requests: members of `fact`, kept if also in all of `also`, without those in `minus`.
+
+    `minority` keeps the set only when it is smaller than half of the known world: most ranks are never all to blame.
+    """
+
+    fact: str
+    also: tuple[str, ...] = ()
+    minus: tuple[str, ...] = ()
+    minority: bool = False
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An action that the rule suggests or forbids, and why. `when` limits it to certain facts."""
+
+    action: ActionName
+    why: str
+    to: str | None = None
+    when: When | None = None
+
+
+class Expect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a case must give."""
+
+    fires: bool | Literal["unknown"]
+    culprits: tuple[int, ...] | None = None
+    victims: tuple[int, ...] | None = None
+    confidence: Confidence | None = None
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An embedded test: facts that are given, all others unknown, and what the rule must say."""
+
+    name: str
+    given: Mapping[str, bool | float | str | tuple[int, ...] | tuple[str, ...]]
+    expect: Expect
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"kind": "class"}):
+    """One stall signature. `order` is its place on the ladder of `docs/rules.md`: lower is asked first."""
+
+    id: str
+    title: str
+    status: Literal["stable", "experimental", "retired"]
+    kind: str
+    order: int
+    stalled: bool | None
+    when: When
+    says: str
+    needs: str
+    points: int = 0
+    supports: tuple[Weighed, ...] = ()
+    contradicts: tuple[Weighed, ...] = ()
+    culprits: tuple[Selector, ...] = ()
+    culprit_hosts: tuple[Selector, ...] = ()
+    culprit_requests: tuple[Selector, ...] = ()
+    victims: tuple[Selector, ...] = ()
+    max_confidence: Confidence = "high"
+    rests_on_enqueues: bool = False
+    suggest: tuple[Advice, ...] = ()
+    forbid: tuple[Advice, ...] = ()
+    false_positives: tuple[str, ...] = ()
+    cases: tuple[Case, ...] = ()
+
+    def conditions(self) -> Iterator[When]:
+        """All condition trees of the rule."""
+        yield self.when
+        yield from (part.when for part in (*self.supports, *self.contradicts))
+        yield from (advice.when for advice in (*self.suggest, *self.forbid) if advice.when is not None)
+
+    def fact_names(self) -> Iterator[str]:
+        """Every fact that the rule reads, for validation against the catalogue."""
+        for condition in self.conditions():
+            for test in condition.tests():
+                yield from test.names()
+        for selector in (*self.culprits, *self.culprit_hosts, *self.culprit_requests, *self.victims):
+            yield from (selector.fact, *selector.also, *selector.minus)
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule applied to facts. `points` is support minus contradiction, for a rule that fires."""
+
+    rule: Rule
+    fires: Truth
+    points: int
+    culprits: tuple[int, ...]
+    hosts: tuple[str, ...]
+    requests: tuple[str, ...]
+    victims: tuple[int, ...]
+
+    @property
+    def confidence(self) -> Confidence:
+        """High, medium or low by points, never above what the rule allows."""
+        earned: Confidence = (
+            "high" if self.points >= HIGH_POINTS else "medium" if self.points >= MEDIUM_POINTS else "low"
+        )
+        return min(earned, self.rule.max_confidence, key=_ORDER.index)
+
+
+def evaluate(rule: Rule, facts: Mapping[str, Fact], world: tuple[int, ...] = ()) -> Outcome:
+    """Apply one rule. `world` is all known ranks, for selectors that accept minorities only."""
+    gained = sum(POINTS[part.weight] for part in rule.supports if part.when.holds(facts) is True)
+    lost = sum(POINTS[part.weight] for part in rule.contradicts if part.when.holds(facts) is True)
+    culprits = tuple(int(rank) for rank in _select(rule.culprits, facts, world))
+    blamed = set(culprits)
+    victims = tuple(int(rank) for rank in _select(rule.victims, facts, world) if rank not in blamed)
+    return Outcome(
+        rule=rule,
+        fires=rule.when.holds(facts),
+        points=rule.points + gained - lost,
+        culprits=culprits,
+        hosts=tuple(str(host) for host in _select(rule.culprit_hosts, facts, world)),
+        requests=tuple(str(request) for request in _select(rule.culprit_requests, facts, world)),
+        victims=victims,
+    )
+
+
+def _select(
+    selectors: tuple[Selector, ...], facts: Mapping[str, Fact], world: tuple[int, ...]
+) -> tuple[int | str, ...]:
+    """Members chosen by the first selector that yields any."""
+    for selector in selectors:
+        members = _members(facts, selector.fact)
+        for name in selector.also:
+            members &= _members(facts, name)
+        for name in selector.minus:
+            members -= _members(facts, name)
+        if members and not (selector.minority and 2 * len(members) >= max(len(world), 1)):
+            return tuple(sorted(members, key=lambda member: (isinstance(member, str), member)))
+    return ()
+
+
+def _members(facts: Mapping[str, Fact], name: str) -> set[int | str]:
+    value = facts[name].value
+    return set(value) if isinstance(value, tuple) else set()

@@ -1,0 +1,163 @@
+"""The instants that order causes: last progress (T0), first kill by the engine itself, end of the evidence.
+
+Time order beats severity: what happened after T0, or after a kill of that process, is a consequence. All times are on
+the aligned wall scale of `Observation.at_s`; `picture.clock_error_s` is how far two of them may be apart.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from sentinel.core.picture import Picture
+from sentinel.model.observation import (
+    Decode,
+    EngineStats,
+    GpuSample,
+    HealthProbe,
+    KernelEvent,
+    Notice,
+    Observation,
+    Origin,
+    Prefill,
+    Scrape,
+)
+
+INTERVALS_LEARNED = 50
+SILENCE_FACTOR = 6.0
+SILENCE_FLOOR_S = 8.0
+
+TOKEN_COUNTERS = (
+    "sglang:realtime_tokens_total", "vllm:generation_tokens_total", "vllm:prompt_tokens_total",
+    "vllm:iteration_tokens_total_count", "sentinel_engine_tokens_total",
+)  # fmt: skip
+"""Counters that advance with every step, by metric family (`formats.md` 1.7 and 2.5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One instant of progress and where it is shown. `running` is the work it left outstanding, when it says so."""
+
+    at_s: float
+    origin: Origin
+    rank: int | None
+    kind: str
+    running: int | None = None
+    waiting: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """All progress marks in time order, and the learned interval between lines of the busiest stream."""
+
+    marks: tuple[Mark, ...]
+    interval_s: float | None
+
+    @property
+    def t0(self) -> Mark | None:
+        """Last progress of anything; None when no source of progress was seen."""
+        return self.marks[-1] if self.marks else None
+
+    @property
+    def limit_s(self) -> float:
+        """Silence after which progress counts as stopped: six learned intervals, at least eight seconds."""
+        return max(SILENCE_FACTOR * (self.interval_s or 0.0), SILENCE_FLOOR_S)
+
+
+def progress(picture: Picture) -> Progress:
+    """Every observed instant at which the engine did work (log lines, statistics with tokens, counters that moved)."""
+    marks = sorted((*_line_marks(picture), *_counter_marks(picture)), key=lambda mark: mark.at_s)
+    return Progress(tuple(marks), _interval(marks))
+
+
+def end_s(picture: Picture) -> float | None:
+    """End of the evidence: the judgement time when given, else the newest time any periodic source carries."""
+    if picture.now_s is not None:
+        return picture.now_s
+    times = [
+        seen.at_s
+        for kind in (Decode, EngineStats, Prefill, Notice, Scrape, GpuSample, HealthProbe)
+        for seen in picture.all(kind)
+        if seen.at_s is not None
+    ]
+    return max(times, default=None)
+
+
+def kill(picture: Picture) -> Notice | None:
+    """The first sign that the engine itself began to end its processes; what follows it is cleanup."""
+    kinds = {"sigquit", "kill_tree", "sigterm"}
+    found = [seen for seen in picture.all(Notice) if seen.notice in kinds and seen.at_s is not None]
+    return min(found, key=lambda seen: seen.at_s or 0.0, default=None)
+
+
+def before_stall(picture: Picture, seen: Observation, slack_s: float = 2.0) -> bool | None:
+    """Whether an observation lies at or before T0 (plus slack and clock error); None when either time is unknown."""
+    t0 = picture.memo(progress).t0
+    if t0 is None or seen.at_s is None:
+        return None
+    return seen.at_s <= t0.at_s + slack_s + picture.clock_error_s
+
+
+def after_kill(picture: Picture, seen: Observation) -> bool | None:
+    """Whether an observation lies after the engine began to kill itself; None when its time is unknown."""
+    began = picture.memo(kill)
+    if began is None or began.at_s is None:
+        return False
+    return None if seen.at_s is None else seen.at_s > began.at_s + picture.clock_error_s
+
+
+def world(picture: Picture) -> tuple[int, ...]:
+    """Global ranks known to exist: from communicators, tags, titles and the stated world size."""
+    ranks = {
+        rank
+        for comms in picture.identity.by_comm.values()
+        for nranks, _ in [max(comms.values())]
+        for rank in range(nranks)
+    }
+    for tags in picture.identity.by_tags.values():
+        if (rank := picture.identity.global_rank(tags)) is not None:
+            ranks.add(rank)
+    for kind in picture.kinds:
+        if kind is not KernelEvent:
+            ranks.update(rank for seen in picture.all(kind) if (rank := picture.rank_of(seen)) is not None)
+    if picture.identity.world_size is not None:
+        ranks.update(range(picture.identity.world_size))
+    return tuple(sorted(ranks))
+
+
+def _line_marks(picture: Picture) -> Iterator[Mark]:
+    for step in picture.all(Decode):
+        if step.at_s is not None:
+            yield Mark(step.at_s, step.origin, picture.rank_of(step), "decode", step.running, step.queued)
+    for chunk in picture.all(Prefill):
+        if chunk.at_s is not None:
+            running = (chunk.running or 0) + chunk.new_seqs
+            yield Mark(chunk.at_s, chunk.origin, picture.rank_of(chunk), "prefill", running, chunk.queued)
+    for stats in picture.all(EngineStats):
+        if stats.at_s is not None and stats.generation_tps + stats.prompt_tps > 0:
+            yield Mark(stats.at_s, stats.origin, None, "stats", stats.running, stats.waiting)
+
+
+def _counter_marks(picture: Picture) -> Iterator[Mark]:
+    """A scrape marks progress when a token counter is higher than in the scrape before it."""
+    last: dict[str, float] = {}
+    scrapes = [scrape for scrape in picture.all(Scrape) if scrape.at_s is not None]
+    for scrape in sorted(scrapes, key=lambda seen: seen.at_s or 0.0):
+        moved = False
+        for series, value in scrape.samples.items():
+            if series.partition("{")[0] in TOKEN_COUNTERS:
+                moved |= series in last and value > last[series]
+                last[series] = value
+        if moved and scrape.at_s is not None:
+            yield Mark(scrape.at_s, scrape.origin, None, "counter")
+
+
+def _interval(marks: list[Mark]) -> float | None:
+    """Median gap between neighbouring lines of one kind and rank, over the newest lines; None with fewer than 3."""
+    streams: dict[tuple[str, int | None], list[float]] = {}
+    for mark in marks:
+        if mark.kind != "prefill":
+            streams.setdefault((mark.kind, mark.rank), []).append(mark.at_s)
+    busiest = max(streams.values(), key=len, default=[])[-INTERVALS_LEARNED:]
+    gaps = [later - earlier for earlier, later in pairwise(busiest)]
+    return median(gaps) if len(gaps) >= 2 else None

@@ -1,0 +1,86 @@
+"""Loads rules from YAML and refuses what would surprise at 03:00: unknown facts, keys, duplicate ids, missing cases.
+
+A site's own folder of rules overrides shipped ones by id.
+"""
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from sentinel.core.rules import Rule
+from sentinel.model.verdict import CLASSES
+
+RULE_BYTES_MAX = 256 * 1024
+
+
+class RuleError(Exception):
+    """A rule file that cannot be used; the message names the file and what to change."""
+
+
+def load_rules(known_facts: Collection[str], site: Path | None = None) -> tuple[Rule, ...]:
+    """Shipped rules, overridden by id from `site`, in ladder order.
+
+    Raises RuleError naming the file for malformed YAML, unknown keys, unknown facts, unknown classes or missing cases.
+    """
+    rules: dict[str, Rule] = {}
+    for source in (files("sentinel.rules"), site):
+        seen: dict[str, str] = {}
+        for name, text in _documents(source):
+            rule = parse_rule(text, name, known_facts)
+            if rule.id in seen:
+                raise RuleError(f"{name}: id {rule.id} is already used by {seen[rule.id]}; give it another id")
+            seen[rule.id] = name
+            rules[rule.id] = rule
+    return tuple(sorted(rules.values(), key=lambda rule: (rule.order, rule.id)))
+
+
+def parse_rule(text: str, name: str, known_facts: Collection[str]) -> Rule:
+    """One rule from YAML text; `name` is used in messages. Raises RuleError."""
+    if len(text) > RULE_BYTES_MAX:
+        raise RuleError(f"{name}: larger than {RULE_BYTES_MAX} bytes; split it")
+    try:
+        rule = msgspec.convert(yaml.safe_load(text), Rule, strict=True)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise RuleError(f"{name}: {error}") from error
+    _check(rule, name, known_facts)
+    return rule
+
+
+def _check(rule: Rule, name: str, known_facts: Collection[str]) -> None:
+    if rule.kind not in CLASSES:
+        raise RuleError(f"{name}: class {rule.kind} is not in the taxonomy{_hint(rule.kind, CLASSES)}")
+    given = (fact for case in rule.cases for fact in case.given)
+    for fact in (*rule.fact_names(), *given):
+        if fact not in known_facts:
+            raise RuleError(f"{name}: {fact} is not a fact{_hint(fact, known_facts)}")
+    for condition in rule.conditions():
+        for node in condition.nodes():
+            if (fault := node.fault()) is not None:
+                raise RuleError(f"{name}: {fault}")
+    outcomes = {case.expect.fires for case in rule.cases}
+    for wanted, word in ((True, "fires"), (False, "stays silent"), ("unknown", "says unknown")):
+        if wanted not in outcomes:
+            raise RuleError(f"{name}: add a case in which the rule {word}")
+
+
+def _hint(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _documents(source: Traversable | Path | None) -> Iterable[tuple[str, str]]:
+    """(name, text) of each .yaml below a folder, sorted, one level of sub-folders."""
+    if source is None:
+        return
+    if not source.is_dir():
+        raise RuleError(f"{source} is not a folder of rules")
+    for entry in sorted(source.iterdir(), key=lambda item: item.name):
+        if entry.is_dir() and not entry.name.startswith((".", "_")):
+            yield from ((f"{entry.name}/{name}", text) for name, text in _documents(entry))
+        elif entry.name.endswith(".yaml"):
+            yield entry.name, entry.read_text(encoding="utf-8")
