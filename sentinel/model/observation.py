@@ -40,6 +40,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     origin: Origin
     at_s: float | None = None
+    clock_s: float | None = None
     host: str | None = None
     pid: int | None = None
     tags: Tags | None = None
@@ -407,7 +408,11 @@ KernelKind = Literal[
 
 
 class KernelEvent(Observation, frozen=True, kw_only=True, tag="kernel_event"):
-    """A kernel log line with a known meaning. `mono_s` is its time since boot, when that is what the log printed."""
+    """A kernel log line with a known meaning. `mono_s` is its time since boot, when that is what the log printed.
+
+    `code` is the number of an Xid or SXid, `cause_code` the earlier Xid that the driver names as its cause. For an
+    `oom_kill` in a memory cgroup `device` is the cgroup.
+    """
 
     event: KernelKind
     text: str
@@ -417,6 +422,7 @@ class KernelEvent(Observation, frozen=True, kw_only=True, tag="kernel_event"):
     device: str | None = None
     comm: str | None = None
     severity: Literal["info", "warning", "error", "fatal"] = "error"
+    cause_code: int | None = None
 
 
 class KernelLog(Observation, frozen=True, kw_only=True, tag="kernel_log"):
@@ -428,10 +434,15 @@ class KernelLog(Observation, frozen=True, kw_only=True, tag="kernel_log"):
 
 
 class BootTime(Observation, frozen=True, kw_only=True, tag="boot_time"):
-    """When the host booted (`uptime`, kernel log); aligns times since boot. `error_s` is half its resolution."""
+    """When the host booted (`uptime`, kernel log); aligns times since boot. `error_s` is half its resolution.
+
+    `dated` False: the source printed a time of day only, and `boot_s` counts from midnight of that unknown day (it is
+    negative when the host booted on an earlier day).
+    """
 
     boot_s: float
     error_s: float
+    dated: bool = True
 
 
 class Scrape(Observation, frozen=True, kw_only=True, tag="scrape"):
