@@ -36,8 +36,12 @@ def unpack(archive: Path, target: Path) -> Path:
     """Unpack into `target` (created) and return it. Raises CorpusError on links, devices, paths that leave, or size."""
     target.mkdir(parents=True, exist_ok=True)
     try:
-        with archive.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as plain:
-            _extract(tarfile.open(fileobj=plain, mode="r|"), target)
+        with (
+            archive.open("rb") as raw,
+            zstandard.ZstdDecompressor().stream_reader(raw) as plain,
+            tarfile.open(fileobj=plain, mode="r|") as tar,
+        ):
+            _extract(tar, target)
     except (tarfile.TarError, zstandard.ZstdError) as error:
         raise CorpusError(f"{archive}: {error}") from error
     return target
@@ -45,11 +49,10 @@ def unpack(archive: Path, target: Path) -> Path:
 
 def _extract(tar: tarfile.TarFile, target: Path) -> None:
     left = MAX_UNPACKED_BYTES
-    with tar:
-        for entry in tar:
-            left -= entry.size
-            if left < 0:
-                raise CorpusError(f"more than {MAX_UNPACKED_BYTES >> 20} MiB unpacked")
-            if not entry.isfile():
-                raise CorpusError(f"{entry.name}: only regular files belong into a corpus")
-            tar.extract(entry, target, set_attrs=False, filter="data")
+    for entry in tar:
+        left -= entry.size
+        if left < 0:
+            raise CorpusError(f"more than {MAX_UNPACKED_BYTES >> 20} MiB unpacked")
+        if not entry.isfile():
+            raise CorpusError(f"{entry.name}: only regular files belong into a corpus")
+        tar.extract(entry, target, set_attrs=False, filter="data")
