@@ -173,7 +173,9 @@ class Enqueues(Observation, frozen=True, kw_only=True, tag="enqueues"):
     `digests[k]` is a digest of the shapes of the first (k+1)*`digest_every` operations, so that two ranks can be
     compared at any common length without keeping every line. `tail` holds the last operations, oldest first.
     `unlogged_ops` is the growth of opCount beyond logged calls (graph replays on the network transport); None when
-    opCount does not advance on this transport.
+    opCount does not advance on this transport. `missing` names the parts of the log that are known to be absent
+    (`truncated` when any is): `head` no life-cycle line precedes the first call, `middle` calls or lines were lost
+    in between, `tail` the last line is cut.
     """
 
     comm: str
@@ -189,6 +191,7 @@ class Enqueues(Observation, frozen=True, kw_only=True, tag="enqueues"):
     unlogged_ops: int | None = None
     last_line: int | None = None
     truncated: bool = False
+    missing: tuple[Literal["head", "middle", "tail"], ...] = ()
 
 
 class NcclNote(Observation, frozen=True, kw_only=True, tag="nccl_note"):
