@@ -1,0 +1,78 @@
+"""The command line: one module per verb, imported only when that verb runs, so that `sentinel --version` is instant.
+
+The exit status is an API, see `Exit`.
+"""
+
+import sys
+import traceback
+from collections.abc import Mapping
+from enum import IntEnum
+from importlib import import_module
+
+import click
+
+from sentinel import __version__
+
+VERBS: Mapping[str, str] = {
+    "analyze": "Judge a folder of hang evidence.",
+    "score": "Measure how often verdicts are right on labelled evidence.",
+}
+"""Verb -> one-line help. The verb's code is `sentinel.cli.<verb>.command`."""
+
+
+class Exit(IntEnum):
+    """What the exit status of every verb means."""
+
+    OK = 0
+    STALLED = 1
+    USAGE = 2
+    BLIND = 3
+    BUG = 70
+    INTERRUPTED = 130
+
+
+class Verbs(click.Group):
+    """A group that knows its verbs' names and help without importing them."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Names in the order of `VERBS`."""
+        return list(VERBS)
+
+    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb's command, imported now; None for an unknown verb."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"sentinel.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs from `VERBS`, still without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sentinel")
+def sentinel() -> None:
+    """Watchdog and hang forensics for multi-node LLM inference.
+
+    Exit status: 0 nothing stalled, 1 stalled, 2 usage error, 3 could not see enough to say.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit with its status.
+
+    A defect of ours must not look like a verdict: an uncaught exception would exit with 1, which means "stalled".
+    """
+    try:
+        status = sentinel.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(Exit.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(Exit.INTERRUPTED)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(Exit.BUG)
+    sys.exit(status or Exit.OK)

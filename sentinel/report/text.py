@@ -1,0 +1,174 @@
+"""The verdict as a message to a person on call: one screen, most important first, safe to print."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sentinel.core.fact import Fact, Value
+from sentinel.model.verdict import Evidence, Verdict
+from sentinel.report.clean import clip, printable
+from sentinel.report.words import culprit_line, deed, many, moment, state_of, title_of
+
+LINES = 24
+LABEL = 10
+WIDTH_MIN = 40
+_WEIGHTS = {"strong": 0, "medium": 1, "weak": 2}
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How many entries each section may show; `lines` bounds one entry."""
+
+    why: int
+    against: int
+    do: int
+    avoid: int
+    missing: int
+    lines: int
+
+
+# Tried in order until the message fits one screen: evidence shrinks before advice does.
+ROOMS = (
+    Room(why=5, against=2, do=3, avoid=3, missing=2, lines=2),
+    Room(why=4, against=1, do=3, avoid=2, missing=1, lines=2),
+    Room(why=3, against=1, do=3, avoid=2, missing=1, lines=1),
+)
+ALL = Room(why=1000, against=1000, do=1000, avoid=1000, missing=1000, lines=1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """Where it is shown: columns, and whether colour escapes may be sent."""
+
+    width: int = 100
+    colour: bool = False
+
+    def paint(self, text: str, *styles: str) -> str:
+        """The text in these styles, or as it is where colour is off."""
+        if not self.colour or not styles:
+            return text
+        return f"\x1b[{';'.join(_COLOURS[style] for style in styles)}m{text}\x1b[0m"
+
+
+def render(verdict: Verdict, paper: Paper, facts: Mapping[str, Fact] | None = None) -> str:
+    """The message, without trailing newline. With `facts` nothing is cut and every fact is listed."""
+    if facts is not None:
+        return "\n".join((*_message(verdict, paper, ALL), "", *_fact_lines(facts, paper)))
+    for room in ROOMS:
+        lines = list(_message(verdict, paper, room))
+        if len(lines) <= LINES:
+            break
+    return "\n".join(lines)
+
+
+def strongest(evidence: Iterable[Evidence], *, supports: bool) -> list[Evidence]:
+    """Evidence for (or against) the class, strongest first, otherwise in the order of the rule."""
+    return sorted((item for item in evidence if item.supports is supports), key=lambda item: _WEIGHTS[item.weight])
+
+
+def say(value: Value) -> str:
+    """A fact's value as a person reads it."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float | int):
+        return f"{value:g}"
+    if isinstance(value, str):
+        return value
+    return ", ".join(map(str, value)) or "none"
+
+
+def _message(verdict: Verdict, paper: Paper, room: Room) -> Iterator[str]:
+    yield from _headline(verdict, paper)
+    yield ""
+    yield from _who_and_when(verdict, paper, room)
+    yield from _reasons(verdict, paper, room)
+    yield from _advice(verdict, paper, room)
+    yield from _limits(verdict, paper, room)
+
+
+def _headline(verdict: Verdict, paper: Paper) -> Iterator[str]:
+    hue = {None: "yellow", True: "red", False: "green"}[verdict.stalled]
+    state, kind = paper.paint(state_of(verdict), "bold", hue), paper.paint(printable(verdict.kind), "bold")
+    yield f"{state}  {kind}  {title_of(verdict.kind)} ({verdict.confidence} confidence)"
+    yield from textwrap.wrap(printable(verdict.summary), max(paper.width, WIDTH_MIN))[:4]
+
+
+def _who_and_when(verdict: Verdict, paper: Paper, room: Room) -> Iterator[str]:
+    yield from _section("Culprit", [culprit_line(verdict)], paper, room.lines, "bold")
+    yield from _section("Victims", [many("rank", verdict.victims.ranks)], paper, room.lines)
+    if verdict.t0 is not None:
+        error = verdict.clock_error_s
+        doubt = "" if error is None else f", clocks of the sources agree to ±{error:g} s"
+        yield from _section("Since", [f"{moment(verdict.t0)} (last progress{doubt})"], paper, room.lines)
+
+
+def _reasons(verdict: Verdict, paper: Paper, room: Room) -> Iterator[str]:
+    for label, supports, most in (("Because", True, room.why), ("But", False, room.against)):
+        chosen = strongest(verdict.evidence, supports=supports)[:most]
+        yield from _section(label, [f"{item.says}  [{item.source}]" for item in chosen], paper, room.lines)
+    if verdict.graph_coverage is not None:
+        cover = verdict.graph_coverage
+        yield from _section("Traces", [f"graph coverage {cover.coverage}: {cover.why}"], paper, room.lines)
+
+
+def _advice(verdict: Verdict, paper: Paper, room: Room) -> Iterator[str]:
+    deeds = [
+        f"{number}. {deed(item)}{f': {item.why}' if item.why else ''}"
+        for number, item in enumerate(verdict.actions[: room.do], start=1)
+    ]
+    yield from _section("Do", deeds, paper, room.lines, "green")
+    sins = [f"× {deed(item)}{f': {item.why}' if item.why else ''}" for item in verdict.do_not[: room.avoid]]
+    yield from _section("Do not", sins, paper, room.lines, "red")
+
+
+def _limits(verdict: Verdict, paper: Paper, room: Room) -> Iterator[str]:
+    yield from _section("Missing", list(verdict.missing[: room.missing]), paper, 1 if room is not ALL else room.lines)
+    yield from _section("To decide", [verdict.decides or ""], paper, room.lines)
+    others = ", ".join(f"{other.kind} ({other.confidence})" for other in verdict.alternatives)
+    yield from _section("Or maybe", [others], paper, 1 if room is not ALL else room.lines)
+    if room is ALL:
+        excluded = [f"{item.kind}: {item.because}" for item in verdict.ruled_out]
+        yield from _section("Ruled out", excluded, paper, room.lines)
+        yield from _section("Skipped", [f"{item.file}: {item.why}" for item in verdict.skipped], paper, room.lines)
+    else:
+        yield from _one_line("Ruled out", [f"{item.kind} ({item.because})" for item in verdict.ruled_out], paper)
+        yield from _one_line("Skipped", [f"{item.file} ({item.why})" for item in verdict.skipped], paper)
+
+
+def _section(label: str, entries: Sequence[str], paper: Paper, lines: int, *styles: str) -> Iterator[str]:
+    """Entries under one label, each wrapped with a hanging indent and cut to `lines` lines; nothing for no text."""
+    room = max(paper.width, WIDTH_MIN) - LABEL
+    for index, entry in enumerate(entry for entry in entries if entry):
+        wrapped = textwrap.wrap(printable(entry), room, subsequent_indent="  ", break_on_hyphens=False) or [""]
+        if len(wrapped) > lines:
+            wrapped = [*wrapped[: lines - 1], clip(" ".join(wrapped[lines - 1 :]).replace("   ", " "), room)]
+        for row, text in enumerate(wrapped):
+            head = label if index == row == 0 else ""
+            yield paper.paint(f"{head:<{LABEL}}", "dim") + paper.paint(text, *styles)
+
+
+def _one_line(label: str, entries: Sequence[str], paper: Paper) -> Iterator[str]:
+    """As many entries as fit one line, the rest counted."""
+    room = max(paper.width, WIDTH_MIN) - LABEL
+    shown = ""
+    for index, entry in enumerate(map(printable, entries)):
+        rest = len(entries) - index - 1
+        more = f" … {rest} more" if rest else ""
+        joined = f"{shown}; {entry}" if shown else clip(entry, room - len(more))
+        if len(joined) + len(more) > room:
+            shown += f" … {rest + 1} more"
+            break
+        shown = joined
+    yield from _section(label, [shown], paper, 1)
+
+
+def _fact_lines(facts: Mapping[str, Fact], paper: Paper) -> Iterator[str]:
+    known = {name: fact for name, fact in sorted(facts.items()) if fact.value is not None}
+    yield paper.paint(f"Facts: {len(known)} known, {len(facts) - len(known)} unknown", "bold")
+    for name, fact in known.items():
+        where = f"  [{fact.cites[0].origin}]" if fact.cites else ""
+        told = printable(f"{name} = {say(fact.value)}{where}")
+        yield from textwrap.wrap(told, paper.width, initial_indent="  ", subsequent_indent="      ")
