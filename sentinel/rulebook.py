@@ -16,6 +16,7 @@ from sentinel.core.rules import Rule
 from sentinel.model.verdict import CLASSES
 
 RULE_BYTES_MAX = 256 * 1024
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class RuleError(Exception):
@@ -44,7 +45,7 @@ def parse_rule(text: str, name: str, known_facts: Collection[str]) -> Rule:
     if len(text) > RULE_BYTES_MAX:
         raise RuleError(f"{name}: larger than {RULE_BYTES_MAX} bytes; split it")
     try:
-        rule = msgspec.convert(yaml.safe_load(text), Rule, strict=True)
+        rule = msgspec.convert(yaml.load(text, _Loader), Rule, strict=True)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise RuleError(f"{name}: {error}") from error
     _check(rule, name, known_facts)
@@ -54,7 +55,7 @@ def parse_rule(text: str, name: str, known_facts: Collection[str]) -> Rule:
 def _check(rule: Rule, name: str, known_facts: Collection[str]) -> None:
     if rule.kind not in CLASSES:
         raise RuleError(f"{name}: class {rule.kind} is not in the taxonomy{_hint(rule.kind, CLASSES)}")
-    given = (fact for case in rule.cases for fact in case.given)
+    given = (fact for case in rule.cases for fact in (*rule.base, *case.but))
     for fact in (*rule.fact_names(), *given):
         if fact not in known_facts:
             raise RuleError(f"{name}: {fact} is not a fact{_hint(fact, known_facts)}")
@@ -62,7 +63,7 @@ def _check(rule: Rule, name: str, known_facts: Collection[str]) -> None:
         for node in condition.nodes():
             if (fault := node.fault()) is not None:
                 raise RuleError(f"{name}: {fault}")
-    outcomes = {case.expect.fires for case in rule.cases}
+    outcomes = {case.fires for case in rule.cases}
     for wanted, word in ((True, "fires"), (False, "stays silent"), ("unknown", "says unknown")):
         if wanted not in outcomes:
             raise RuleError(f"{name}: add a case in which the rule {word}")

@@ -10,11 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sentinel.model.observation import NcclComm, Observation, Ras, Stack, Tags
+from sentinel.model.observation import NcclComm, Notice, Observation, Ras, Stack, Tags
 from sentinel.model.observation import ProcessTable as _ProcessTable
 
 Process = tuple[str | None, int]
 """(host, pid); host None where the evidence names none."""
+
+WORLD_MAX = 65_536
+"""No engine has more ranks; larger numbers in evidence are garbage."""
 
 _TAG = re.compile(r"(?<![A-Z])(DP|PP|TP|EP)(\d{1,5})(?!\d)")
 _RANK = re.compile(r"\brank[ =:]?(\d{1,5})\b", re.IGNORECASE)
@@ -63,12 +66,8 @@ class Identity:
                 self._note_title((seen.host, row.pid), row.command)
         if isinstance(seen, Ras):
             self._note_ras(seen)
-
-    def set_sizes(self, *, tp: int | None = None, pp: int | None = None, dp: int | None = None) -> None:
-        """Sizes read from an engine's arguments win over those seen in tags when larger."""
-        for name, size in (("tp", tp), ("pp", pp), ("dp", dp)):
-            if size is not None:
-                self.sizes[name] = max(self.sizes[name], size)
+        if isinstance(seen, Notice) and seen.notice == "server_args":
+            self._note_arguments(seen)
 
     def rank_of(self, host: str | None, pid: int | None, tags: Tags | None = None) -> int | None:
         """Global rank of a process; None when the evidence does not say."""
@@ -109,6 +108,13 @@ class Identity:
             self._tp_spans_dp = len(groups) > 1 and not any(
                 a & b for i, a in enumerate(groups) for b in groups[i + 1 :]
             )
+
+    def _note_arguments(self, seen: Notice) -> None:
+        """Sizes in an engine's arguments count when larger than what tags showed."""
+        for name in ("tp", "pp", "dp"):
+            text = seen.fields.get(f"{name}_size", "")
+            if text.isdecimal() and 0 < int(text) <= WORLD_MAX:
+                self.sizes[name] = max(self.sizes[name], int(text))
 
     def _note_title(self, key: Process, title: str) -> None:
         tags = tags_of(title) if "::" in title or title.startswith("[") else None

@@ -147,21 +147,20 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     when: When | None = None
 
 
-class Expect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a case must give."""
-
-    fires: bool | Literal["unknown"]
-    culprits: tuple[int, ...] | None = None
-    victims: tuple[int, ...] | None = None
-    confidence: Confidence | None = None
+Given = bool | float | str | tuple[int, ...] | tuple[str, ...] | None
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An embedded test: facts that are given, all others unknown, and what the rule must say."""
+    """An embedded test: the rule's `base` facts with `but` laid over (null makes a fact unknown), and the outcome."""
 
     name: str
-    given: Mapping[str, bool | float | str | tuple[int, ...] | tuple[str, ...]]
-    expect: Expect
+    fires: bool | Literal["unknown"]
+    but: Mapping[str, Given] = {}
+    culprits: tuple[int, ...] | None = None
+    hosts: tuple[str, ...] | None = None
+    victims: tuple[int, ...] | None = None
+    confidence: Confidence | None = None
+    actions: tuple[ActionName, ...] | None = None
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"kind": "class"}):
@@ -188,6 +187,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     suggest: tuple[Advice, ...] = ()
     forbid: tuple[Advice, ...] = ()
     false_positives: tuple[str, ...] = ()
+    base: Mapping[str, Given] = {}
     cases: tuple[Case, ...] = ()
 
     def conditions(self) -> Iterator[When]:
@@ -241,6 +241,11 @@ def evaluate(rule: Rule, facts: Mapping[str, Fact], world: tuple[int, ...] = ())
         requests=tuple(str(request) for request in _select(rule.culprit_requests, facts, world)),
         victims=victims,
     )
+
+
+def advised(advice: tuple[Advice, ...], facts: Mapping[str, Fact]) -> tuple[Advice, ...]:
+    """Pieces of advice whose condition holds for certain."""
+    return tuple(piece for piece in advice if piece.when is None or piece.when.holds(facts) is True)
 
 
 def _select(

@@ -1,0 +1,52 @@
+"""Facts of the row store, read from its telemetry page (which stays readable while its process hangs)."""
+
+from sentinel.core.fact import Cite, Fact, FactSpec, unknown
+from sentinel.core.picture import Picture
+from sentinel.model.observation import StoreTelemetry
+
+STUCK_S = 5.0
+"""A healthy gather takes milliseconds; the store's own hard deadline is far below this."""
+
+
+def _blocked(picture: Picture) -> Fact:
+    latest: dict[int, StoreTelemetry] = {rank: pages[-1] for rank, pages in picture.by_rank(StoreTelemetry).items()}
+    if not latest:
+        return unknown("the row store's telemetry page of every rank")
+    stuck = {rank: page for rank, page in latest.items() if _oldest_s(page) >= STUCK_S}
+    cites = [Cite(_says(rank, page), page.origin) for rank, page in sorted(stuck.items())]
+    return Fact(value=tuple(sorted(stuck)), cites=tuple(cites))
+
+
+def _oldest_s(page: StoreTelemetry) -> float:
+    lane_s = page.lane_age_s if page.open_lane is not None else None
+    return max(lane_s or 0.0, page.oldest_read_age_s or 0.0)
+
+
+def _says(rank: int, page: StoreTelemetry) -> str:
+    holder = "" if page.lock_holder_tid is None else f", lock held by thread {page.lock_holder_tid}"
+    return f"rank {rank}'s row store ({page.mode}) has had a gather open for {_oldest_s(page):.1f} s{holder}"
+
+
+def _modes_mixed(picture: Picture) -> Fact:
+    modes = {rank: pages[-1] for rank, pages in picture.by_rank(StoreTelemetry).items()}
+    if len(modes) < 2:
+        return unknown("the row store's telemetry page of every rank")
+    names = sorted({page.mode for page in modes.values()})
+    page = next(iter(modes.values()))
+    return Fact(value=len(names) > 1, cites=(Cite(f"row-store modes: {', '.join(names)}", page.origin),))
+
+
+FACTS: tuple[FactSpec, ...] = (
+    FactSpec(
+        name="store.blocked_ranks",
+        unit="ranks",
+        about="Ranks whose row store has a gather or a read open for longer than any healthy one.",
+        compute=_blocked,
+    ),
+    FactSpec(
+        name="store.modes_mixed",
+        unit="bool",
+        about="Ranks of one engine run their row stores in different modes.",
+        compute=_modes_mixed,
+    ),
+)
