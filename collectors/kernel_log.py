@@ -35,7 +35,8 @@ _SYSLOG = re.compile(
 _HUMAN = re.compile(r"^\[(?:([A-Z][a-z]{2}) ?(\d{1,2}) (\d\d):(\d\d)| *\+(\d{1,9}\.\d{1,9}))\] ?")
 _BARE = re.compile(
     r"^\s*(?:NVRM: |nvidia-[\w-]+: SXid|mlx5_core |INFO: task |nvme nvme\d|Out of memory: Kill"
-    r"|Memory cgroup out of memory:|oom-kill:constraint|pcieport |watchdog: BUG|blk_update_request: I/O|I/O error, dev |nfs: server )"
+    r"|Memory cgroup out of memory:|oom-kill:constraint|pcieport |watchdog: BUG|blk_update_request: I/O"
+    r"|I/O error, dev |nfs: server )"
 )
 _LOST_FIRST = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)")
 _OOM_TASK = re.compile(r"^oom-kill:constraint=.{0,1024}?(?:,oom_memcg=(?P<cgroup>[^,]{1,256}))?,task_memcg=[^,]*,task=")
