@@ -1,0 +1,165 @@
+"""NCCL debug output, versions 2.18 to 2.30 and RCCL: pure files (`NCCL_DEBUG_FILE`) and lines among an engine's own.
+
+Life-cycle and warning lines become observations at once. COLL lines are only counted; their `Enqueues` are given when
+a feed is asked for what it holds (an empty batch), at the end of a file or, live, whenever someone wants to judge; the
+feed can go on afterwards. Format sources: `formats.md` 3.2 to 3.5.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from sentinel.collector import Blob, Context, DocumentParser, Line, LogParser, Sample
+from sentinel.collectors._nccl_counts import EnqueueCounter
+from sentinel.collectors._nccl_notes import FORMATS, NoteReader
+from sentinel.model.observation import Enqueues, NcclComm, Observation
+
+__all__ = ["FORMATS", "PARSERS", "NcclReader"]
+
+PIECE_BYTES = 256 << 10
+LINE_CAP = 64 << 10
+
+_RAW_LINE = re.compile(
+    rb"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?\] )?[^\s:\[\]()]{1,255}:\d{1,10}:\d{1,10} (?:\[-?\d{1,4}\] )?"
+    rb"(?:\S{1,200} )?(?:\([^)\n]{0,200}\) )?NCCL [A-Z]|NCCL version \d"
+)
+_CUT = re.compile(
+    rb"lines? (?:omitted|skipped|removed|truncated)|(?:omitted|skipped|truncated) .{0,40}lines?|"
+    rb"\.\.\. ?(?:truncated|cut|snip)",
+    re.IGNORECASE,
+)
+_START = b"- Init START"
+_ENGINE_LINE = re.compile(
+    r"^\S{0,80}\[20\d\d-\d\d-\d\d \d\d:|\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:", re.MULTILINE
+)
+
+
+class NcclReader:
+    """Reads one append-only stream of NCCL debug output. Time is linear and memory bounded, whatever it contains."""
+
+    def __init__(self, context: Context) -> None:
+        self._file = context.name
+        self._notes = NoteReader(context.name)
+        self._counts = EnqueueCounter()
+        self._rest = b""
+        self._number = 1
+
+    def feed(self, data: bytes) -> Iterator[Observation]:
+        """Observations of the lines that these bytes complete; an unfinished last line waits for its rest."""
+        for at in range(0, len(data), PIECE_BYTES):
+            joined = self._rest + data[at : at + PIECE_BYTES]
+            lines = joined.split(b"\n")
+            self._rest = lines.pop()[:LINE_CAP]
+            numbers = range(self._number, self._number + len(lines))
+            self._number += len(lines)
+            if _START in joined:
+                yield from self.take(lines, numbers)
+            else:
+                yield from self._take(lines, numbers, ())
+
+    def take(
+        self, lines: Sequence[bytes], numbers: Sequence[int], times: Sequence[float | None] = ()
+    ) -> Iterator[Observation]:
+        """Observations of whole lines. `times` are those of their frames, used where a line prints none."""
+        begin = 0
+        for at in [index for index, line in enumerate(lines) if _START in line]:
+            yield from self._take(lines[begin:at], numbers[begin:at], times[begin:at])
+            yield from self._take(lines[at : at + 1], numbers[at : at + 1], times[at : at + 1])
+            begin = at + 1
+        yield from self._take(lines[begin:], numbers[begin:], times[begin:])
+
+    def _take(
+        self, lines: Sequence[bytes], numbers: Sequence[int], times: Sequence[float | None]
+    ) -> Iterator[Observation]:
+        for index in self._counts.add(lines, numbers):
+            line = lines[index]
+            if b"NCCL" in line:
+                at_s = times[index] if times else None
+                seen = self._notes.read(line[:LINE_CAP].decode("utf-8", "replace"), numbers[index], at_s)
+                if isinstance(seen, NcclComm) and seen.event == "init_start":
+                    yield from self._begin(seen)
+                if seen is not None:
+                    yield seen
+            elif b"\0" in line or (len(line) < 200 and _CUT.search(line)):
+                self._counts.lose()
+
+    def _begin(self, seen: NcclComm) -> Iterator[Enqueues]:
+        """The pointer of a communicator is used again: give what was counted under its old life first."""
+        key = (seen.host or "", seen.pid or 0, seen.comm)
+        if (old := self._counts.snapshot(key, self._file)) is not None:
+            yield old
+        self._counts.begin(key)
+
+    def flush(self, *, ended: bool = False) -> Iterator[Observation]:
+        """Counts of the streams that grew since the last call; `ended` takes the unfinished last line too."""
+        if ended and self._rest:
+            rest, self._rest = self._rest, b""
+            if b": opCount " in rest:
+                self._counts.add_last(rest, self._number)
+            else:
+                yield from self.take([rest], [self._number])
+        yield from self._counts.fresh(self._file)
+
+
+def _start(context: Context) -> Callable[[Iterable[Line]], Iterator[Observation]]:
+    reader = NcclReader(context)
+
+    def feed(batch: Iterable[Line]) -> Iterator[Observation]:
+        empty = True
+        lines: list[bytes] = []
+        numbers: list[int] = []
+        times: list[float | None] = []
+        for line in batch:
+            empty = False
+            if "NCCL" in line.text:
+                lines.append(line.text[:LINE_CAP].encode("utf-8", "replace"))
+                numbers.append(line.number)
+                times.append(line.at_s)
+        if lines:
+            yield from reader.take(lines, numbers, times)
+        if empty:
+            yield from reader.flush(ended=True)
+
+    return feed
+
+
+def _parse(blob: Blob, context: Context) -> Iterator[Observation]:
+    """A whole file; one in a transport's frame (which the sample does not show) is read through its lines."""
+    reader, framed = NcclReader(context), None
+    for chunk in blob.chunks():
+        if framed is None:
+            framed = not _share(_RAW_LINE, chunk[: 64 << 10].split(b"\n"))
+            if framed:
+                break
+        yield from reader.feed(chunk)
+    if framed:
+        feed = _start(context)
+        yield from feed(blob.lines())
+        yield from feed(())
+    else:
+        yield from reader.flush(ended=True)
+
+
+def _share(pattern: re.Pattern[bytes], lines: Sequence[bytes]) -> bool:
+    """Whether at least four in five of the lines that say something are of this kind."""
+    said = [line[:1024] for line in lines if line.strip()]
+    if len(said) > 1:
+        said.pop()
+    return bool(said) and sum(1 for line in said if pattern.match(line)) * 5 >= len(said) * 4
+
+
+def _is_pure(sample: Sample) -> bool:
+    parts = [part.encode("utf-8", "replace").split(b"\n") for part in (sample.head, sample.tail) if part]
+    return bool(parts) and all(_share(_RAW_LINE, lines) for lines in parts)
+
+
+def _has_lines(sample: Sample) -> bool:
+    """Engine logs count too: their NCCL lines may all lie between the two samples."""
+    if _is_pure(sample):
+        return False
+    return any("NCCL" in part or _ENGINE_LINE.search(part[:8192]) for part in (sample.head, sample.tail))
+
+
+PARSERS = (
+    DocumentParser(name="nccl_file", recognise=_is_pure, parse=_parse),
+    LogParser(name="nccl_lines", recognise=_has_lines, start=_start),
+)
