@@ -31,7 +31,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Document:
-    """Implements `sentinel.collector.Blob` over a found document. `shift_s` moves frame times to the host's wall scale."""
+    """Implements `sentinel.collector.Blob` over a found document; `shift_s` moves frame times to local ones."""
 
     found: Found
     limits: Limits

@@ -6,8 +6,10 @@ Parsers read their own times; this reads any program's, to complete years and to
 import re
 from calendar import timegm
 from dataclasses import dataclass
+from time import gmtime
 
-_MONTHS = {name: n for n, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS = {name: n for n, name in enumerate(_MONTH_NAMES, 1)}
 _LEAD_CHARS = 160
 _CLOCK = r"(?P<h>[01]\d|2[0-3]):(?P<mi>[0-5]\d):(?P<s>[0-5]\d)(?P<f>[.,]\d{1,9})?"
 _DATED = re.compile(
@@ -78,13 +80,5 @@ def year_for(month: int, day: int, near_s: float) -> int:
     >>> year_for(12, 31, timegm((2027, 1, 1, 0, 5, 0)))
     2026
     """
-    middle = _year(near_s)
+    middle = gmtime(min(max(near_s, 0.0), 4e9)).tm_year
     return min((middle - 1, middle, middle + 1), key=lambda year: abs(timegm((year, month, day, 12, 0, 0)) - near_s))
-
-
-def _year(at_s: float) -> int:
-    days = int(at_s // 86_400) + 719_468  # days since 0000-03-01, by the usual civil-calendar arithmetic
-    era, of_era = divmod(days, 146_097)
-    of = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * of + of // 4 - of // 100)
-    return of + era * 400 + (1 if (5 * of_year + 2) // 153 >= 10 else 0)
