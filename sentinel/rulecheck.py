@@ -111,24 +111,26 @@ def _mutate_test(test: When) -> Iterator[tuple[When, str]]:
     replace = msgspec.structs.replace
     if isinstance(test.eq, bool):
         yield replace(test, eq=not test.eq), f"{test.fact} is asked for {str(not test.eq).lower()}"
-    for low, high in (("at_least", "at_most"), ("count_at_least", "count_at_most")):
-        for mine, other in ((low, high), (high, low)):
-            bound = getattr(test, mine)
-            if bound is None:
-                continue
-            if getattr(test, other) is None:
-                yield replace(test, **{mine: None, other: bound}), f"{test.fact} {mine} {bound} becomes {other}"
-            counted = mine.startswith("count")
-            for moved in (bound - 1, bound + 1) if counted else (bound * shift for shift in SHIFTS):
-                if moved >= 0:
-                    yield replace(test, **{mine: moved}), f"{test.fact} {mine} {bound} becomes {moved:g}"
-    if test.meets is not None:
-        yield replace(test, meets=None, apart_from=test.meets), f"{test.fact} meets becomes apart_from"
-    if test.apart_from is not None:
-        yield replace(test, apart_from=None, meets=test.apart_from), f"{test.fact} apart_from becomes meets"
-    if test.within is not None:
-        yield replace(test, within=None, apart_from=test.within), f"{test.fact} within becomes apart_from"
-    if test.one_of is not None:
-        for word in test.one_of:
-            left = tuple(other for other in test.one_of if other != word)
-            yield replace(test, one_of=left), f"{test.fact} no longer accepts {word}"
+    for mine, other in (("at_least", "at_most"), ("count_at_least", "count_at_most")):
+        yield from _shift(test, mine, other)
+        yield from _shift(test, other, mine)
+    for name, opposite in (("meets", "apart_from"), ("apart_from", "meets"), ("within", "apart_from")):
+        if (against := getattr(test, name)) is not None:
+            yield replace(test, **{name: None, opposite: against}), f"{test.fact} {name} becomes {opposite}"
+    for word in test.one_of or ():
+        left = tuple(other for other in test.one_of or () if other != word)
+        yield replace(test, one_of=left), f"{test.fact} no longer accepts {word}"
+
+
+def _shift(test: When, mine: str, other: str) -> Iterator[tuple[When, str]]:
+    """One bound turned round, and moved by ten per cent or by one."""
+    bound = getattr(test, mine)
+    if bound is None:
+        return
+    if getattr(test, other) is None:
+        turned = msgspec.structs.replace(test, **{mine: None, other: bound})
+        yield turned, f"{test.fact} {mine} {bound} becomes {other}"
+    counted = mine.startswith("count")
+    for moved in (bound - 1, bound + 1) if counted else [bound * shift for shift in SHIFTS]:
+        if moved >= 0:
+            yield msgspec.structs.replace(test, **{mine: moved}), f"{test.fact} {mine} {bound} becomes {moved:g}"

@@ -7,7 +7,7 @@ import msgspec
 from sentinel.model.observation import Tags
 
 Role = Literal["rank", "core", "frontend", "launcher", "other"]
-"""rank: runs a model shard; core: drives ranks (vLLM EngineCore with workers); frontend: HTTP, tokenizer, detokenizer."""
+"""rank: runs a shard; core: drives ranks (vLLM EngineCore with workers); frontend: HTTP, tokenizer, detokenizer."""
 
 
 class ProcessId(msgspec.Struct, frozen=True, order=True):

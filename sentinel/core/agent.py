@@ -1,0 +1,226 @@
+"""The agent's core: events in, effects out. It suspects, asks for a capture in time, judges, and lets go again.
+
+Suspicion, capture and verdict are three different things. Silence beyond the learned limit with work outstanding is a
+suspicion and costs nothing. Sixty seconds of silence, or the approach of the engine's own kill, asks for a capture.
+Only the evidence of a capture makes a verdict.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sentinel.core.incident import Cue, Phase, advance
+from sentinel.core.judge import judge_picture
+from sentinel.core.picture import Picture
+from sentinel.core.pulse import Pulse
+from sentinel.core.rules import Rule
+from sentinel.model.effect import AnyEffect, Cleared, Judged, Recovered, StartCapture, Suspected, WriteBundle
+from sentinel.model.engine import Engine
+from sentinel.model.event import AnyEvent, CaptureEnded, CoreSettings, EngineGone, EngineSeen, Observed, Started, Tick
+from sentinel.model.observation import AnyObservation, Origin, ProcessExit
+from sentinel.model.stamp import Stamp
+from sentinel.model.verdict import Verdict
+
+KEEP = 4_000
+ENGINES_MAX = 64
+DEADLINE_MARGIN_S = 5.0
+DEATH_GRACE_S = 1.5
+"""A shutdown ends its processes one after another; only a rank that stays missing this long has died."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One engine under watch. All times are monotonic seconds."""
+
+    engine: Engine
+    pulse: Pulse
+    picture: Picture
+    phase: Phase = Phase.WATCHING
+    incident: str = ""
+    number: int = 0
+    since_s: float = 0.0
+    capture_began_s: float = 0.0
+    died_s: float | None = None
+    judged_s: float = 0.0
+    verdict: Verdict | None = None
+
+
+@dataclass(slots=True)
+class AgentCore:
+    """`step` is the only entry. The same events give the same effects, always."""
+
+    rules: Sequence[Rule]
+    settings: CoreSettings = field(default_factory=CoreSettings)
+    near_misses: int = 0
+    _watches: dict[str, _Watch] = field(default_factory=dict)
+    _host_seen: list[AnyObservation] = field(default_factory=list)
+
+    def step(self, event: AnyEvent) -> tuple[AnyEffect, ...]:
+        """Take one event; return what is to be done, in order."""
+        match event:
+            case Started(settings=settings):
+                self.settings = settings
+            case EngineSeen(engine=engine):
+                return tuple(self._engine(event.at, engine))
+            case EngineGone(key=key):
+                return tuple(self._gone(event.at, key))
+            case Observed():
+                return tuple(self._observed(event))
+            case CaptureEnded():
+                return tuple(self._captured(event))
+            case Tick():
+                return tuple(effect for watch in self._watches.values() for effect in self._tick(event.at, watch))
+        return ()
+
+    def watched(self) -> tuple[tuple[Engine, Phase, Pulse], ...]:
+        """What is watched and how it stands, for status displays."""
+        return tuple((watch.engine, watch.phase, watch.pulse) for watch in self._watches.values())
+
+    def _engine(self, at: Stamp, engine: Engine) -> Iterator[AnyEffect]:
+        watch = self._watches.get(engine.key)
+        if watch is None:
+            assert len(self._watches) < ENGINES_MAX, "the agent watches more engines than a host can hold"
+            watch = _Watch(engine, Pulse(self.settings), Picture(keep=KEEP))
+            self._watches[engine.key] = watch
+            for seen in self._host_seen:
+                watch.picture.note(seen)
+        lost = {process.id: process for process in watch.engine.ranks}
+        for process in engine.ranks:
+            lost.pop(process.id, None)
+        for process in lost.values():
+            watch.picture.note(
+                ProcessExit(
+                    origin=Origin("agent/discovery"),
+                    at_s=at.wall_s,
+                    pid=process.id.pid,
+                    rank=process.rank,
+                    tags=process.tags,
+                    how="its process is gone while its peers live",
+                )
+            )
+            watch.died_s = at.mono_s if watch.died_s is None else watch.died_s
+        watch.engine = engine
+        watch.picture.identity.world_size = engine.world_size
+        yield from ()
+
+    def _gone(self, at: Stamp, key: str) -> Iterator[AnyEffect]:
+        watch = self._watches.pop(key, None)
+        if watch is None or watch.phase is Phase.WATCHING:
+            return
+        if watch.phase is Phase.CAPTURING:
+            yield from self._judge(at, watch)
+        yield Recovered(
+            engine=key, incident=watch.incident, why="the engine is gone", lasted_s=at.mono_s - watch.since_s
+        )
+
+    def _observed(self, event: Observed) -> Iterator[AnyEffect]:
+        if event.engine is None:
+            self._host_seen = [*self._host_seen[-KEEP:], event.seen]
+            for watch in self._watches.values():
+                watch.picture.note(event.seen)
+            return
+        known = self._watches.get(event.engine)
+        if known is None:
+            return
+        known.picture.note(event.seen)
+        if known.pulse.note(event.at, event.seen):
+            yield from self._progressed(event.at, known)
+
+    def _progressed(self, at: Stamp, watch: _Watch) -> Iterator[AnyEffect]:
+        if watch.phase is Phase.SUSPECTED:
+            self.near_misses += 1
+            yield Cleared(
+                engine=watch.engine.key, incident=watch.incident, silence_s=round(at.mono_s - watch.since_s, 3)
+            )
+        elif watch.phase is Phase.JUDGED:
+            yield Recovered(
+                engine=watch.engine.key,
+                incident=watch.incident,
+                why="progress came back",
+                lasted_s=round(at.mono_s - watch.since_s, 3),
+            )
+            watch.verdict = None
+        else:
+            return
+        watch.phase = advance(watch.phase, Cue.PROGRESS)
+
+    def _tick(self, at: Stamp, watch: _Watch) -> Iterator[AnyEffect]:
+        match watch.phase:
+            case Phase.WATCHING | Phase.SUSPECTED:
+                yield from self._overdue(at, watch)
+            case Phase.CAPTURING:
+                if at.mono_s > watch.capture_began_s + self.settings.capture_budget_s + DEADLINE_MARGIN_S:
+                    yield from self._judge(at, watch)
+            case Phase.JUDGED:
+                if at.mono_s >= watch.judged_s + self.settings.rejudge_every_s:
+                    yield from self._judge(at, watch)
+
+    def _overdue(self, at: Stamp, watch: _Watch) -> Iterator[AnyEffect]:
+        pulse = watch.pulse
+        if watch.died_s is not None and at.mono_s >= watch.died_s + DEATH_GRACE_S:
+            watch.died_s = None
+            if not pulse.closing:
+                yield from self._open(at, watch, at.mono_s)
+                yield from self._capture(at, watch, Cue.DIED, "a rank's process is gone")
+            return
+        silence_s, limit_s = pulse.silence_s(at.mono_s), pulse.limit_s(at.mono_s)
+        work = pulse.booting or pulse.outstanding()
+        if silence_s is None or silence_s < limit_s or not work or pulse.closing or pulse.paused:
+            return
+        if watch.phase is Phase.WATCHING:
+            yield from self._open(at, watch, at.mono_s - silence_s)
+            watch.phase = advance(watch.phase, Cue.OVERDUE)
+            yield Suspected(
+                engine=watch.engine.key,
+                incident=watch.incident,
+                silence_s=round(silence_s, 3),
+                limit_s=round(limit_s, 3),
+                why="the start stands still" if pulse.booting else "requests are outstanding and nothing moves",
+            )
+        if silence_s >= self._capture_after_s(watch, limit_s):
+            yield from self._capture(at, watch, Cue.CAPTURE_DUE, f"{silence_s:.0f} s without progress")
+
+    def _capture_after_s(self, watch: _Watch, limit_s: float) -> float:
+        """Silence at which evidence is taken: as configured, earlier when the engine would kill itself before."""
+        after_s = self.settings.capture_after_s
+        deadline = watch.engine.deadline
+        if deadline is not None:
+            after_s = min(after_s, deadline.earliest_s - self.settings.capture_budget_s - DEADLINE_MARGIN_S)
+        return max(after_s, limit_s if deadline is None else min(limit_s, deadline.earliest_s / 2))
+
+    def _open(self, at: Stamp, watch: _Watch, since_s: float) -> Iterator[AnyEffect]:
+        if watch.phase is Phase.WATCHING:
+            watch.number += 1
+            watch.since_s = since_s
+            watch.incident = f"{watch.engine.key}#{watch.number}@{at.wall_ns // 1_000_000_000}"
+        yield from ()
+
+    def _capture(self, at: Stamp, watch: _Watch, cue: Cue, why: str) -> Iterator[AnyEffect]:
+        watch.phase = advance(watch.phase, cue)
+        watch.capture_began_s = at.mono_s
+        budget_s = self.settings.capture_budget_s
+        yield StartCapture(engine=watch.engine.key, incident=watch.incident, budget_s=budget_s, why=why)
+
+    def _captured(self, event: CaptureEnded) -> Iterator[AnyEffect]:
+        for watch in self._watches.values():
+            if watch.incident == event.incident and watch.phase is Phase.CAPTURING:
+                yield from self._judge(event.at, watch)
+                yield WriteBundle(engine=watch.engine.key, incident=watch.incident)
+                resumed = watch.pulse.last_s is not None and watch.pulse.last_s > watch.capture_began_s
+                if resumed:
+                    yield from self._progressed(event.at, watch)
+
+    def _judge(self, at: Stamp, watch: _Watch) -> Iterator[AnyEffect]:
+        if watch.phase is Phase.CAPTURING:
+            watch.phase = advance(watch.phase, Cue.CAPTURED)
+        watch.judged_s = at.mono_s
+        watch.picture.now_s = at.wall_s
+        verdict = judge_picture(watch.picture, self.rules).verdict
+        if watch.verdict is None or _differs(watch.verdict, verdict):
+            watch.verdict = verdict
+            yield Judged(engine=watch.engine.key, incident=watch.incident, verdict=verdict)
+
+
+def _differs(old: Verdict, new: Verdict) -> bool:
+    """Whether a verdict is news: another class, culprit or confidence; fresher evidence alone is not."""
+    key: Callable[[Verdict], tuple[object, ...]] = lambda v: (v.kind, v.stalled, v.confidence, v.culprits.ranks)  # noqa: E731
+    return key(old) != key(new)

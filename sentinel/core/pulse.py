@@ -1,0 +1,160 @@
+"""The pulse of one live engine: when it last made progress, how often it normally does, whether work is waiting.
+
+Everything here costs O(1) an observation, because a busy engine prints many. Times are monotonic seconds of the agent.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median
+
+from sentinel.core.timeline import INTERVALS_LEARNED, TOKEN_COUNTERS
+from sentinel.model.event import CoreSettings
+from sentinel.model.observation import AnyObservation, Decode, EngineStats, HealthProbe, Notice, Phase, Prefill, Scrape
+from sentinel.model.stamp import Stamp
+
+RUNNING_GAUGES = ("sglang:num_running_reqs", "vllm:num_requests_running", "sentinel_engine_running_requests")
+WAITING_GAUGES = ("sglang:num_queue_reqs", "vllm:num_requests_waiting", "sentinel_engine_waiting_requests")
+HISTORY_MAX_S = 3600.0
+PREFILL_FLOOR_TPS = 200.0
+"""Prompt tokens a second that even a slow prefill reaches; bounds how long one chunk may be silent."""
+
+
+@dataclass(slots=True)
+class Pulse:
+    """`last_s` is the newest progress, None before the first; `ready` whether the engine ever served."""
+
+    settings: CoreSettings
+    last_s: float | None = None
+    running: int | None = None
+    waiting: int | None = None
+    ready: bool = False
+    booting: bool = False
+    paused: bool = False
+    closing: bool = False
+    prefill_until_s: float = 0.0
+    gauges_at_s: float | None = None
+    _gaps: deque[float] = field(default_factory=lambda: deque(maxlen=INTERVALS_LEARNED))
+    _line_s: dict[str, float] = field(default_factory=dict)
+    _counters: dict[str, float] = field(default_factory=dict)
+    _prefill_tps: float = 0.0
+
+    def note(self, at: Stamp, seen: AnyObservation) -> bool:
+        """Learn from one observation; True when it shows progress."""
+        when_s = self._when_s(at, seen.at_s)
+        match seen:
+            case Decode():
+                self._line("decode", when_s)
+                self._work(seen.running, seen.queued)
+                return self._progress(when_s, serving=True)
+            case Prefill():
+                self._prefill(when_s, seen)
+                return self._progress(when_s, serving=True)
+            case EngineStats():
+                self._work(seen.running, seen.waiting)
+                moved = seen.prompt_tps + seen.generation_tps > 0
+                return moved and self._progress(when_s, serving=True)
+            case Scrape():
+                return self._scrape(when_s, seen.samples)
+            case Phase():
+                return self._phase(when_s, seen)
+            case Notice():
+                self._notice(seen)
+            case HealthProbe():
+                pass
+        return False
+
+    @property
+    def interval_s(self) -> float | None:
+        """Median gap between progress lines; None before three of them."""
+        return median(self._gaps) if len(self._gaps) >= 2 else None
+
+    def limit_s(self, now_s: float) -> float:
+        """How long the engine may be silent now before it is suspected."""
+        if self.booting and not self.ready:
+            return self.settings.boot_silence_s
+        limit_s = max(self.settings.silence_factor * (self.interval_s or 0.0), self.settings.silence_floor_s)
+        if self.last_s is not None and now_s < self.prefill_until_s:
+            limit_s = max(limit_s, self.prefill_until_s - self.last_s)
+        return limit_s
+
+    def outstanding(self) -> bool | None:
+        """Whether requests run or wait; None when nothing ever said."""
+        if self.running is None and self.waiting is None:
+            return None
+        return bool(self.running) or bool(self.waiting)
+
+    def silence_s(self, now_s: float) -> float | None:
+        """Seconds since the last progress; None when there never was any."""
+        return None if self.last_s is None else max(0.0, now_s - self.last_s)
+
+    def _when_s(self, at: Stamp, at_s: float | None) -> float:
+        """Receipt time, moved back for lines that were written before the agent read them."""
+        if at_s is None:
+            return at.mono_s
+        return at.mono_s - min(max(at.wall_s - at_s, 0.0), HISTORY_MAX_S)
+
+    def _progress(self, when_s: float, *, serving: bool) -> bool:
+        self.ready |= serving
+        self.booting &= not serving
+        self.paused = False
+        newer = self.last_s is None or when_s > self.last_s
+        self.last_s = when_s if newer else self.last_s
+        return newer
+
+    def _line(self, kind: str, when_s: float) -> None:
+        before_s = self._line_s.get(kind)
+        # Lines across an idle or suspicious gap say nothing about the step rate.
+        if before_s is not None and self.running and 0.0 <= when_s - before_s <= self.settings.silence_floor_s:
+            self._gaps.append(when_s - before_s)
+        self._line_s[kind] = when_s
+
+    def _prefill(self, when_s: float, chunk: Prefill) -> None:
+        self._work((chunk.running or 0) + chunk.new_seqs, chunk.queued)
+        self._prefill_tps = max(chunk.throughput or 0.0, self._prefill_tps * 0.9)
+        rate = max(self._prefill_tps / 4, PREFILL_FLOOR_TPS)
+        self.prefill_until_s = when_s + max(self.settings.silence_floor_s, chunk.new_tokens / rate)
+
+    def _work(self, running: int | None, waiting: int | None) -> None:
+        self.running = running if running is not None else self.running
+        self.waiting = waiting if waiting is not None else self.waiting
+
+    def _scrape(self, when_s: float, samples: Mapping[str, float]) -> bool:
+        moved = False
+        running, waiting = _total(samples, RUNNING_GAUGES), _total(samples, WAITING_GAUGES)
+        if running is not None or waiting is not None:
+            self.gauges_at_s = when_s
+            woke = not self.outstanding() and bool(running or waiting)
+            self._work(None if running is None else int(running), None if waiting is None else int(waiting))
+            if woke:
+                # Silence counts from the moment at which there was something to do.
+                self.last_s = when_s
+        for series, value in samples.items():
+            if series.partition("{")[0] in TOKEN_COUNTERS:
+                before = self._counters.get(series)
+                moved |= before is not None and value > before
+                self._counters[series] = value
+        return moved and self._progress(when_s, serving=True)
+
+    def _phase(self, when_s: float, seen: Phase) -> bool:
+        if seen.phase == "ready":
+            self.ready, self.booting = True, False
+        elif seen.phase == "shutdown":
+            self.closing = True
+        elif not self.ready:
+            self.booting = True
+        return not self.ready and self._progress(when_s, serving=False)
+
+    def _notice(self, seen: Notice) -> None:
+        match seen.notice:
+            case "pause" | "sleep":
+                self.paused = True
+            case "resume" | "wake":
+                self.paused = False
+            case "sigterm":
+                self.closing = True
+
+
+def _total(samples: Mapping[str, float], families: tuple[str, ...]) -> float | None:
+    found = [value for series, value in samples.items() if series.partition("{")[0] in families]
+    return sum(found) if found else None

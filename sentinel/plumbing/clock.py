@@ -1,0 +1,32 @@
+"""Time, injected. Nothing else in the product reads a clock or sleeps."""
+
+import time
+from pathlib import Path
+from typing import Protocol
+
+from sentinel.model.stamp import Stamp
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Clock(Protocol):
+    """What the shells need of time."""
+
+    def now(self) -> Stamp: ...
+
+    def sleep_s(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """CLOCK_BOOTTIME for durations (it counts suspend), UTC for people."""
+
+    def __init__(self) -> None:
+        self._boot_id = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+
+    def now(self) -> Stamp:
+        """The present instant."""
+        return Stamp(mono_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME), wall_ns=time.time_ns(), boot_id=self._boot_id)
+
+    def sleep_s(self, seconds: float) -> None:
+        """Block the calling thread."""
+        time.sleep(max(0.0, seconds))

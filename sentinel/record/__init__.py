@@ -1,0 +1,1 @@
+"""What is kept: the journal, its replay, and incident bundles."""
