@@ -28,8 +28,10 @@ _CUT = re.compile(
     re.IGNORECASE,
 )
 _START = b"- Init START"
-_ENGINE_LINE = re.compile(
-    r"^\S{0,80}\[20\d\d-\d\d-\d\d \d\d:|\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:", re.MULTILINE
+_FOREIGN_LINE = re.compile(
+    r"^\S{0,80}\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?(?: [A-Z_]{2,9}\d|\] (?!\S+:\d+:\d))|"
+    r"(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:|^Traceback |\[[IWEF]\d{3,4} \d\d:\d\d:",
+    re.MULTILINE,
 )
 
 
@@ -148,15 +150,18 @@ def _share(pattern: re.Pattern[bytes], lines: Sequence[bytes]) -> bool:
 
 
 def _is_pure(sample: Sample) -> bool:
+    """NCCL lines only: a container's log that also holds an engine's lines is left to the log parsers."""
+    if _FOREIGN_LINE.search(sample.head) or _FOREIGN_LINE.search(sample.tail):
+        return False
     parts = [part.encode("utf-8", "replace").split(b"\n") for part in (sample.head, sample.tail) if part]
     return bool(parts) and all(_share(_RAW_LINE, lines) for lines in parts)
 
 
 def _has_lines(sample: Sample) -> bool:
-    """Engine logs count too: their NCCL lines may all lie between the two samples."""
+    """Logs of an engine count too: their NCCL lines may all lie between the two samples."""
     if _is_pure(sample):
         return False
-    return any("NCCL" in part or _ENGINE_LINE.search(part[:8192]) for part in (sample.head, sample.tail))
+    return any("NCCL" in part or _FOREIGN_LINE.search(part) for part in (sample.head, sample.tail))
 
 
 PARSERS = (
