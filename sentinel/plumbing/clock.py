@@ -14,8 +14,6 @@ class Clock(Protocol):
 
     def now(self) -> Stamp: ...
 
-    def sleep_s(self, seconds: float) -> None: ...
-
 
 class SystemClock:
     """CLOCK_BOOTTIME for durations (it counts suspend), UTC for people."""
@@ -26,7 +24,3 @@ class SystemClock:
     def now(self) -> Stamp:
         """The present instant."""
         return Stamp(mono_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME), wall_ns=time.time_ns(), boot_id=self._boot_id)
-
-    def sleep_s(self, seconds: float) -> None:
-        """Block the calling thread."""
-        time.sleep(max(0.0, seconds))

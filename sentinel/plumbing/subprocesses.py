@@ -3,6 +3,7 @@
 A child that does not die of SIGKILL (uninterruptible sleep) is abandoned, counted, and never waited for again.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -79,11 +80,9 @@ def run_bounded(
 
 def _feed(child: subprocess.Popen[bytes], data: bytes) -> None:
     assert child.stdin is not None
-    try:
+    with contextlib.suppress(BrokenPipeError):
         child.stdin.write(data)
         child.stdin.close()
-    except BrokenPipeError:
-        pass
 
 
 def _collect(child: subprocess.Popen[bytes], until: float, bytes_max: int) -> tuple[bytes, bytes, bool, bool]:
@@ -116,10 +115,8 @@ def _collect(child: subprocess.Popen[bytes], until: float, bytes_max: int) -> tu
 
 def _end_group(child: subprocess.Popen[bytes]) -> bool:
     """Kill the child's group; False when it does not die."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     try:
         child.wait(timeout=KILL_GRACE_S)
     except subprocess.TimeoutExpired:
