@@ -124,11 +124,15 @@ class Notice(Observation, frozen=True, kw_only=True, tag="notice"):
 
 
 class HealthProbe(Observation, frozen=True, kw_only=True, tag="health_probe"):
-    """An HTTP probe of the engine made by somebody. `status` None = no answer within the prober's limit."""
+    """An HTTP probe of the engine made by somebody. `status` None = no answer within the prober's limit.
+
+    `error` is the prober's own word for no answer; a refused connection is no silence, it says that nobody listens.
+    """
 
     url: str
     status: int | None
     latency_ms: float | None = None
+    error: str = ""
 
 
 # --- NCCL and torch --------------------------------------------------------------------------------------------
