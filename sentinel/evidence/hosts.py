@@ -28,12 +28,12 @@ _ADDRESS = re.compile(r"^\d{1,3}(?:\.\d{1,3}){3}$")
 _NUMBERED = re.compile(r"^(?P<stem>(?=[a-z0-9.-]*[a-z])[a-z0-9.-]*?)-?(?P<number>\d+)$")
 _KINDS = frozenset(
     (
-        "after", "attempt", "before", "boot", "bt", "callstack", "capture", "case", "collect", "core", "dp", "dump", "ep",
-        "evidence", "frame", "gdb", "gid", "incident", "iter", "job", "local", "localrank", "log", "logs", "m", "metric",
-        "metrics", "nccl", "part", "pass", "pid", "pp", "prom", "proc", "ps", "py-spy", "pyspy", "r", "rank", "ranks",
-        "replay", "restart", "round", "run", "sample", "scrape", "scrapes", "set", "shard", "snap", "snapshot", "stack",
-        "stacks", "stage", "start", "step", "t", "take", "task", "test", "thread", "threads", "tid", "time", "tp", "trace",
-        "try", "v", "vol", "wave",
+        "after", "attempt", "before", "boot", "bt", "callstack", "capture", "case", "collect", "core", "dp", "dump",
+        "ep", "evidence", "frame", "gdb", "gid", "incident", "iter", "job", "local", "localrank", "log", "logs", "m",
+        "metric", "metrics", "nccl", "part", "pass", "pid", "pp", "prom", "proc", "ps", "py-spy", "pyspy", "r",
+        "rank", "ranks", "replay", "restart", "round", "run", "sample", "scrape", "scrapes", "set", "shard", "snap",
+        "snapshot", "stack", "stacks", "stage", "start", "step", "t", "take", "task", "test", "thread", "threads",
+        "tid", "time", "tp", "trace", "try", "v", "vol", "wave",
     )
 )  # fmt: skip
 """Words that, with a number, name a kind or a part of evidence and never a host."""

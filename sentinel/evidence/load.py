@@ -5,9 +5,12 @@ times it prints. Hosts, years and zones are settled from all of them together. T
 with its parsers.
 """
 
-from collections import deque
+import gc
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -25,9 +28,7 @@ from sentinel.evidence.tree import Tree
 from sentinel.model.observation import Observation
 from sentinel.model.verdict import Skipped
 
-_JOIN_EVERY_BATCH = 64
-_JOIN_STRIDE = 16
-"""Every batch of a log's first 8 MiB and every 16th after that is looked at for lines of further sources."""
+_PIECE = 10_000
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,23 +51,54 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class Kept:
-    """The observations of one kind from one document: the first and the last ones, within the limits."""
+class Gathering:
+    """The observations of one document in order; of a very long one the first and the last of each kind."""
 
-    limits: Limits
-    first: list[tuple[int, Observation]] = field(default_factory=list)
-    last: deque[tuple[int, Observation]] = field(default_factory=deque)
+    document: Document
+    seen: list[Observation] = field(default_factory=list)
+    readers: dict[str, None] = field(default_factory=dict)
     dropped: int = 0
 
-    def add(self, order: int, seen: Observation) -> None:
-        """Keep one observation, perhaps in the place of an older one."""
-        if len(self.first) < self.limits.kept_first:
-            self.first.append((order, seen))
+    def take(self, parser: str, given: Iterator[Observation]) -> None:
+        """Add what a parser gives; one that fails loses its file, not the load.
+
+        Parsers are total, so an exception here is a bug: its type is reported to the person like any other loss.
+        """
+        before = len(self.seen)
+        try:
+            while piece := list(islice(given, _PIECE)):
+                self.seen.extend(piece)
+                if len(self.seen) > 2 * self.document.limits.kept_last:
+                    self._thin()
+        except Refused:
+            raise
+        except Exception as error:
+            self.document.note(f"the parser {parser} failed with {type(error).__name__}; please report this")
+        if len(self.seen) > before:
+            self.readers[parser] = None
+
+    def finish(self) -> list[Observation]:
+        """What is kept, with a word on what was left out."""
+        self._thin()
+        if self.dropped:
+            self.document.note(f"{self.dropped:,} observations in the middle of it were left out")
+        if not self.seen:
+            self.document.note("nothing in it was recognised")
+        return self.seen
+
+    def _thin(self) -> None:
+        limits = self.document.limits
+        totals, passed = Counter(type(one) for one in self.seen), Counter[type[Observation]]()
+        if all(count <= limits.kept_first + limits.kept_last for count in totals.values()):
             return
-        self.last.append((order, seen))
-        if len(self.last) > self.limits.kept_last:
-            self.last.popleft()
-            self.dropped += 1
+        kept = []
+        for one in self.seen:
+            kind = type(one)
+            passed[kind] += 1
+            if passed[kind] <= limits.kept_first or totals[kind] - passed[kind] < limits.kept_last:
+                kept.append(one)
+        self.dropped += len(self.seen) - len(kept)
+        self.seen = kept
 
 
 @dataclass(slots=True)
@@ -83,7 +115,7 @@ def load(path: Path | str, *, limits: Limits | None = None, parsers: Sequence[Pa
     """Read evidence; raises OSError only when `path` itself cannot be opened."""
     limits = limits or Limits()
     skips, budget = Skips(), Budget(limits.total_bytes)
-    with Tree(Path(path), limits, skips) as tree:
+    with _without_collector(), Tree(Path(path), limits, skips) as tree:
         readings = [
             reading
             for found in tree.documents()
@@ -94,13 +126,8 @@ def load(path: Path | str, *, limits: Limits | None = None, parsers: Sequence[Pa
         clock = Clock(
             {reading.document.name: reading.times for reading in readings}, {name: hosts.of(name) for name in names}
         )
-        per_document: list[list[Observation]] = []
-        dropped, read_by = 0, {}
-        for reading in readings:
-            seen, lost, readers = _read(reading, hosts, clock, parsers)
-            per_document.append(seen)
-            dropped += lost
-            read_by[reading.document.name] = readers
+        gatherings = [_read(reading, hosts, clock, parsers) for reading in readings]
+        per_document = [gathering.finish() for gathering in gatherings]
     settled = settle(per_document, names, hosts, clock)
     return Loaded(
         observations=tuple(settled[: limits.kept_total]),
@@ -109,10 +136,22 @@ def load(path: Path | str, *, limits: Limits | None = None, parsers: Sequence[Pa
         clock_notes=tuple(clock.notes),
         read_files=len(readings),
         bytes_read=budget.read,
-        dropped=dropped + max(0, len(settled) - limits.kept_total),
+        dropped=sum(gathering.dropped for gathering in gatherings) + max(0, len(settled) - limits.kept_total),
         hosts=tuple(hosts.known),
-        read_by=read_by,
+        read_by={name: tuple(gathering.readers) for name, gathering in zip(names, gatherings, strict=True)},
     )
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Reading makes many objects and no cycles: the collector would only walk all of them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _first_look(document: Document, parsers: Sequence[Parser]) -> Reading | None:
@@ -129,65 +168,35 @@ def _first_look(document: Document, parsers: Sequence[Parser]) -> Reading | None
     return Reading(document, choice, times_in(look.lines, document.found.mtime_s), clue)
 
 
-def _read(
-    reading: Reading, hosts: Hosts, clock: Clock, parsers: Sequence[Parser]
-) -> tuple[list[Observation], int, tuple[str, ...]]:
-    """All observations of one document, in order; how many were dropped; which parsers gave any."""
-    document = reading.document
+def _read(reading: Reading, hosts: Hosts, clock: Clock, parsers: Sequence[Parser]) -> Gathering:
+    """All observations of one document."""
+    document, chosen = reading.document, reading.choice.document
     document.shift_s = clock.shift_s(document.name)
     context = Context(name=document.name, year=clock.year(document.name), host=hosts.of(document.name))
-    kept: dict[type[Observation], Kept] = {}
-    readers: dict[str, None] = {}
-    for order, (reader, seen) in enumerate(_observations(reading, context, parsers)):
-        kept.setdefault(type(seen), Kept(document.limits)).add(order, seen)
-        readers[reader] = None
-    dropped = sum(one.dropped for one in kept.values())
-    if dropped:
-        document.note(f"{dropped:,} observations in the middle of it were left out")
-    ordered = sorted((pair for one in kept.values() for pair in (*one.first, *one.last)), key=lambda pair: pair[0])
-    return [seen for _, seen in ordered], dropped, tuple(readers)
-
-
-def _observations(reading: Reading, context: Context, parsers: Sequence[Parser]) -> Iterator[tuple[str, Observation]]:
-    document, choice = reading.document, reading.choice
+    gathering = Gathering(document)
     try:
-        if choice.document is not None:
-            name = choice.document.name
-            for seen in _guarded(document, name, choice.document.parse(document, context)):
-                yield name, seen
+        if chosen is not None:
+            gathering.take(chosen.name, chosen.parse(document, context))
         else:
-            yield from _from_log(document, context, choice.logs, parsers)
+            _read_log(gathering, context, reading.choice.logs, parsers)
     except Refused as refused:
         document.note(str(refused))
+    return gathering
 
 
-def _from_log(
-    document: Document, context: Context, claimed: Sequence[LogParser], parsers: Sequence[Parser]
-) -> Iterator[tuple[str, Observation]]:
+def _read_log(gathering: Gathering, context: Context, claimed: Sequence[LogParser], parsers: Sequence[Parser]) -> None:
     """One pass over the lines with all log parsers of the document; more join where their lines first appear."""
     feeds = {parser.name: parser.start(context) for parser in claimed}
     waiting = [parser for parser in parsers if isinstance(parser, LogParser) and parser.name not in feeds]
-    for index, batch in enumerate(document.batches()):
-        if waiting and index and (index < _JOIN_EVERY_BATCH or index % _JOIN_STRIDE == 0):
-            joined = joining(batch, waiting)
-            feeds.update((parser.name, parser.start(context)) for parser in joined)
-            waiting = [parser for parser in waiting if parser not in joined]
+    for batch in gathering.document.batches():
+        before = len(gathering.seen)
         for name, feed in feeds.items():
-            for seen in _guarded(document, name, feed(batch)):
-                yield name, seen
+            gathering.take(name, feed(batch))
+        used = {seen.origin.line for seen in gathering.seen[before:]}
+        joined = joining([line for line in batch if line.number not in used], waiting)
+        for parser in joined:
+            waiting.remove(parser)
+            feeds[parser.name] = parser.start(context)
+            gathering.take(parser.name, feeds[parser.name](batch))
     for name, feed in feeds.items():
-        for seen in _guarded(document, name, feed(())):
-            yield name, seen
-
-
-def _guarded(document: Document, parser: str, given: Iterator[Observation]) -> Iterator[Observation]:
-    """The observations of a parser; one that fails loses its file, not the load.
-
-    Parsers are total, so an exception here is a bug: its type is reported to the person like any other loss.
-    """
-    try:
-        yield from given
-    except Refused:
-        raise
-    except Exception as error:
-        document.note(f"the parser {parser} failed with {type(error).__name__}; please report this")
+        gathering.take(name, feed(()))

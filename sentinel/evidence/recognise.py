@@ -33,8 +33,10 @@ def choose(sample: Sample, parsers: Iterable[Parser], *, binary: bool = False) -
     return Choice(logs=tuple(logs))
 
 
-def joining(batch: list[Line], waiting: Iterable[LogParser]) -> tuple[LogParser, ...]:
+def joining(lines: list[Line], waiting: Iterable[LogParser]) -> tuple[LogParser, ...]:
     """Log parsers that recognise lines of theirs in a later part of a log that they did not claim by its sample."""
-    text = "\n".join(line.text for line in batch)
-    sample = Sample(text[:SAMPLE_CHARS], text[-SAMPLE_CHARS:])
+    if not lines:
+        return ()
+    text = "\n".join(line.text for line in lines)
+    sample = Sample(text[:SAMPLE_CHARS], text[-SAMPLE_CHARS:] if len(text) > SAMPLE_CHARS else "")
     return tuple(parser for parser in waiting if parser.recognise(sample))

@@ -9,25 +9,48 @@ import msgspec
 
 from sentinel.evidence.clock import Clock
 from sentinel.evidence.hosts import Hosts, short
+from sentinel.evidence.snapshots import Modified, time_in_name
 from sentinel.model.observation import (
     BootTime,
+    Decode,
+    DeviceCounters,
+    EngineStats,
     Enqueues,
     Environment,
     FlightTrace,
+    GpuHealth,
     GpuKernels,
+    GpuSample,
     KernelEvent,
     NcclComm,
     NcclNote,
     Observation,
+    Prefill,
+    Pressure,
     ProcessCounters,
+    ProcessTable,
+    Ras,
+    Scrape,
+    Sockets,
     Stack,
+    StoreTelemetry,
     Tags,
     ThreadTable,
+    Unavailable,
 )
 
 _OF_ONE_PROCESS = (
     Stack, ThreadTable, FlightTrace, Enqueues, NcclComm, NcclNote, ProcessCounters, Environment, GpuKernels,
 )  # fmt: skip
+_SNAPSHOTS = (
+    Stack, ThreadTable, GpuKernels, GpuHealth, GpuSample, ProcessTable, ProcessCounters, DeviceCounters, Pressure,
+    Scrape, Sockets, Ras, FlightTrace, Environment, StoreTelemetry, Unavailable,
+)  # fmt: skip
+_IN_ORDER = (Decode, Prefill, EngineStats, GpuSample)
+"""Kinds of which one writer prints one after the other, so that a time that goes back is the clock's doing."""
+_SMALL_STEP_S = 120.0
+_SUMMER_TIME_S = 3600.0
+_MOST_STEPS = 20
 _RANK = re.compile(r"(?<![A-Za-z])rank[_.-]?(\d{1,5})(?![0-9A-Za-z])", re.IGNORECASE)
 _TAG = re.compile(r"(?<![A-Za-z])(DP|PP|TP|EP)[_.-]?(\d{1,5})(?![0-9A-Za-z])", re.IGNORECASE)
 
@@ -41,20 +64,75 @@ def settle(
     """All observations with hosts, ranks of last resort and wall times, in order of time."""
     placed = [list(_placed(seen, name, hosts, clock)) for seen, name in zip(documents, names, strict=True)]
     boots = _boot_times(placed, clock)
+    placed = [[_since_boot(seen, boots) for seen in observations] for observations in placed]
+    placed = [_stepped(observations, name, clock) for observations, name in zip(placed, names, strict=True)]
+    snapshots = _snapshot_times(placed, names, hosts, clock)
     keyed: list[tuple[float, int, int, Observation]] = []
-    for number, observations in enumerate(placed):
+    for number, (observations, taken_s) in enumerate(zip(placed, snapshots, strict=True)):
         at_s = float("-inf")
         for order, seen in enumerate(observations):
-            timed = _since_boot(seen, boots)
+            timed = seen if taken_s is None else msgspec.structs.replace(seen, at_s=taken_s)
             at_s = timed.at_s if timed.at_s is not None else at_s
             keyed.append((at_s, number, order, timed))
     keyed.sort(key=lambda entry: entry[:3])
     return [entry[3] for entry in keyed]
 
 
+def _snapshot_times(
+    placed: list[list[Observation]], names: Sequence[str], hosts: Hosts, clock: Clock
+) -> list[float | None]:
+    """For each document of snapshots without any time, when it was taken, if its name or its file tells."""
+    known = [seen.at_s for observations in placed for seen in observations if seen.at_s is not None]
+    if not known:
+        return [None] * len(placed)
+    start_s, end_s, modified = min(known), max(known), Modified(clock)
+    taken: list[float | None] = []
+    for observations, name in zip(placed, names, strict=True):
+        if not observations or not all(isinstance(seen, _SNAPSHOTS) and seen.at_s is None for seen in observations):
+            taken.append(None)
+            continue
+        zone_s = clock.zone_s(hosts.of(name))
+        named = time_in_name(name, start_s, end_s, zone_s)
+        taken.append(named if named is not None else modified.time_of(name))
+    return taken
+
+
+def _stepped(observations: list[Observation], name: str, clock: Clock) -> list[Observation]:
+    """Reports where the clock of a single writer went back, and closes the gap of a small or a summer-time step.
+
+    What was printed before the step is moved, because the end of the evidence is what is judged. A large step may as
+    well be an older log appended to a newer one, so it is only reported.
+    """
+    last: dict[tuple[object, ...], float] = {}
+    moved, steps = list(observations), 0
+    for order, seen in enumerate(observations):
+        if seen.at_s is None or not isinstance(seen, _IN_ORDER):
+            continue
+        writer = (type(seen), seen.host, seen.pid, seen.tags, getattr(seen, "index", None))
+        back_s = last.get(writer, seen.at_s) - seen.at_s
+        last[writer] = seen.at_s
+        if back_s <= STEP_S:
+            continue
+        where = f"{name}:{seen.origin.line}" if seen.origin.line else name
+        clock.notes.append(f"the clock went back by {back_s:.0f} s at {where}")
+        steps += 1
+        if steps > _MOST_STEPS:
+            clock.notes.append(f"more than {_MOST_STEPS} such steps in {name}: its times are not to be relied on")
+            return observations
+        if back_s <= _SMALL_STEP_S or abs(back_s - _SUMMER_TIME_S) <= _SMALL_STEP_S:
+            clock.error_s = max(clock.error_s, back_s)
+            moved[:order] = [_moved(earlier, -back_s) for earlier in moved[:order]]
+            last = {key: at_s - back_s if key != writer else at_s for key, at_s in last.items()}
+    return moved
+
+
+def _moved(seen: Observation, by_s: float) -> Observation:
+    return seen if seen.at_s is None else msgspec.structs.replace(seen, at_s=seen.at_s + by_s)
+
+
 def _placed(observations: list[Observation], name: str, hosts: Hosts, clock: Clock) -> Iterator[Observation]:
     """Observations of one document with host, year and zone settled."""
-    fallback, shift_s = hosts.fallback(name), clock.text_shift_s(name)
+    fallback, shift_s = hosts.of(name) or hosts.fallback(name), clock.text_shift_s(name)
     short_years = bool(clock.documents[name].short)
     rank, tags = _hints(name) if _one_process(observations) else (None, None)
     for seen in observations:
