@@ -49,8 +49,10 @@ _EVENT = re.compile(
     r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] (PEER_[A-Z_]{3,30}): (?:process (\d+) on node (\S+)|(\S+))?(.{0,300})"
 )
 _NO_ANSWER = re.compile(
-    r"^(?:\w+\.)*(?:TimeoutError|ConnectionRefusedError|ConnectionResetError|OSError|timeout)\b.{0,200}$|"
-    r"(?:28028|ras).{0,80}(?:timed out|refused|reset by peer)|^ERROR: .{0,200}$",
+    r"\A\s*(?:[\w.]{1,60}\.)?(?:TimeoutError|timeout|ConnectionRefusedError|ConnectionResetError|BrokenPipeError)"
+    r"(?:\(.{0,200}\)|: .{0,200})?\s*\Z|"
+    r"^.{0,200}(?:\b28028\b|ncclras\b).{0,200}(?:timed out|refused|reset by peer|no route).{0,100}$|"
+    r"\A(?:SERVER PROTOCOL \d+\s+)?(?:OK\s+)?(?:ERROR: .{0,200})?\s*\Z",
     re.IGNORECASE | re.MULTILINE,
 )
 _SECTIONS = {"Errors": "errors", "Warnings": "warnings"}
@@ -220,7 +222,7 @@ def read_text(lines: Iterable[Line], context: Context) -> Iterator[Ras]:
         at_s, clock_s = name_time(context.name)
         yield Ras(
             origin=Origin(context.name, 1), at_s=at_s, clock_s=clock_s, host=context.host,
-            error=reason[0].strip()[:200],
+            error=reason[0].strip()[:200] or "no answer",
         )  # fmt: skip
 
 
@@ -364,7 +366,7 @@ def _recognise(sample: Sample) -> bool:
         return True
     if _is_json(head) or any(_EVENT.match(line[:TEXT_CAP]) for line in head.split("\n")[:50]):
         return True
-    return not sample.tail and len(head) < 400 and _NO_ANSWER.search(head) is not None and head.count("\n") < 4
+    return not sample.tail and 0 < len(head.strip()) < 400 and _NO_ANSWER.search(head) is not None
 
 
 def _parse(blob: Blob, context: Context) -> Iterator[Ras]:
