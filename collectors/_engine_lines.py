@@ -1,11 +1,12 @@
-"""What the engines' log parsers share: times, key/value lists, HTTP access lines, progress bars, tracebacks, settings."""
+"""What the engines' log parsers share: times, key/value lists, HTTP access lines, progress bars, "
+"tracebacks, settings."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sentinel.collector import Line
 from sentinel.model.observation import Notice, NoticeKind, Origin, Phase, PhaseName, Tags
@@ -34,6 +35,7 @@ def _minute_s(stamp: str) -> float | None:
         return None
 
 
+@lru_cache(maxsize=4096)
 def wall_s(stamp: str) -> float | None:
     """Seconds of a local wall clock read as UTC; the stamp starts `YYYY-MM-DD HH:MM:SS`, any separators."""
     minute = _minute_s(stamp[:16])
@@ -67,64 +69,12 @@ class YearlessClock:
         return at_s if at_s is None or not fraction.isdecimal() else at_s + float(f"0.{fraction[:9]}")
 
 
-# --- key/value lists -------------------------------------------------------------------------------------------
-
-KEY_VALUE = re.compile(r"(?P<k>#?[A-Za-z][^,:]{0,63}): (?P<v>-?[\d.]+%?|nan%?|inf|True|False)(?=,|\s*$)")
-SHAPES_MAX = 64
-
-
-@dataclass(slots=True)
-class KeyValues:
-    """Splits `head, key: value, key: value` into a mapping; any order, any keys, an optional trailing comma.
-
-    The key sequence of a program hardly ever changes, so each sequence seen is compiled into one pattern that both
-    checks the keys and yields the values; a line of another sequence is split afresh.
-    """
-
-    _shapes: list[tuple[re.Pattern[str], tuple[str, ...]]] = field(default_factory=list)
-
-    def split(self, text: str) -> dict[str, str]:
-        """Values by key; only numbers, percentages and truth values count as values."""
-        for index, (pattern, keys) in enumerate(self._shapes):
-            if (found := pattern.match(text)) is not None:
-                if index:
-                    self._shapes.insert(0, self._shapes.pop(index))
-                return dict(zip(keys, found.groups(), strict=False))
-        pairs = dict(KEY_VALUE.findall(text))
-        self._learn(text, tuple(pairs))
-        return pairs
-
-    def _learn(self, text: str, keys: tuple[str, ...]) -> None:
-        body = ", ".join(f"{re.escape(key)}: ([-+.%\\w]+)" for key in keys)
-        pattern = re.compile(body + r"(?:, ?)?$")
-        if keys and pattern.match(text) is not None:
-            self._shapes.insert(0, (pattern, keys))
-            del self._shapes[SHAPES_MAX:]
-
-
 def whole(text: str | None) -> int | None:
     """A count; None when it is absent or no whole number."""
     try:
         return None if text is None else int(text)
     except ValueError:
         return None
-
-
-def real(text: str | None) -> float | None:
-    """A finite number, a percentage as its number; None when it is absent, nan, infinite or no number."""
-    if text is None:
-        return None
-    try:
-        value = float(text.rstrip("%"))
-    except ValueError:
-        return None
-    return value if value - value == 0.0 else None
-
-
-def reals(pairs: Mapping[str, str]) -> dict[str, float]:
-    """The numbers among the values; True and False become 1 and 0."""
-    numbers = {key: {"True": 1.0, "False": 0.0}.get(text, real(text)) for key, text in pairs.items()}
-    return {key: number for key, number in numbers.items() if number is not None}
 
 
 # --- HTTP access lines (uvicorn) -------------------------------------------------------------------------------
@@ -329,15 +279,14 @@ def quoted_ids(text: str) -> Iterator[str]:
 Edge = Literal["begin", "progress", "end"]
 
 
-@dataclass(frozen=True, slots=True)
-class Who:
+class Who(NamedTuple):
     """Where and when a record was printed, and by whom."""
 
     origin: Origin
     at_s: float | None
     host: str | None
-    pid: int | None
-    tags: Tags | None
+    pid: int | None = None
+    tags: Tags | None = None
     rank: int | None = None
 
 
@@ -364,11 +313,14 @@ class Said:
     def as_phase(self, who: Who, engine: str, text: str) -> Phase:
         """The phase line that this message is."""
         return Phase(
-            origin=who.origin, at_s=who.at_s, host=who.host, pid=who.pid, tags=who.tags, rank=who.rank, engine=engine,
+            origin=who.origin, at_s=who.at_s, host=who.host, pid=who.pid, tags=who.tags or self.tags,
+            rank=self.rank if who.rank is None and who.tags is None else who.rank, engine=engine,
             phase=self.phase or "start", edge=self.edge, percent=self.percent, text=text[:200],
         )  # fmt: skip
 
-    def as_notice(self, who: Who, engine: str, text: str, rank: int | None = None) -> Notice:
+    def as_notice(
+        self, who: Who, engine: str, text: str, fields: Fields | None = None, rank: int | None = None
+    ) -> Notice:
         """The event that this message reports; of another process than the speaker when it names one."""
         rank = self.rank if rank is None else rank
         speaks_of_other = (self.pid is not None and not self.own_pid) or rank is not None or self.tags is not None
@@ -376,7 +328,7 @@ class Said:
             origin=who.origin, at_s=who.at_s, host=who.host, engine=engine, notice=self.notice or "other",
             pid=self.pid if self.pid is not None or speaks_of_other else who.pid,
             tags=self.tags if speaks_of_other else who.tags, rank=rank if speaks_of_other else who.rank,
-            text=text[:NOTICE_MAX], fields=self.fields,
+            text=text[:NOTICE_MAX], fields=self.fields if fields is None else fields,
         )  # fmt: skip
 
 

@@ -7,25 +7,33 @@ from sentinel.collectors._engine_lines import Said, access, quoted_ids, settings
 from sentinel.model.observation import NoticeKind, PhaseName
 
 PHASE = re.compile(
-    r"(?P<what>Init (?:torch distributed|parallel)|Load weight|Memory pool|Capture (?:[\w-]+ )*?(?:cuda|CUDA|cpu|npu|musa) graph)"
+    r"(?P<what>Init (?:torch distributed|parallel)|Load weight|Memory pool|Capture (?:[\w-]+ )*?(?:cuda|"
+    r"CUDA|cpu|npu|musa) graph)"
     r" (?P<edge>begin|ends?)\b"
 )
 WATCHDOG = re.compile(
-    r"(?:(?P<name>[A-Z]\w+) w|W)atchdog timeout \(self\.watchdog_timeout=(?P<timeout>[\d.]+)(?:, self\.soft=(?P<soft>True|False))?\)"
+    r"(?:(?P<name>[A-Z]\w+) w|W)atchdog timeout \(self\.watchdog_timeout=(?P<timeout>[\d.]+)(?:, "
+    r"self\.soft=(?P<soft>True|False))?\)"
 )
 FATAL = re.compile(
     r"(?P<kind>Received sigquit from a child process|SIGQUIT received\. signum=|Scheduler hit an exception: "
-    r"|Subprocess \S+ \(pid=\d+\) crashed with exit code -?\d+|Scheduler or DataParallelController \d+ terminated with -?\w+"
-    r"|Rank \d+ scheduler died during initialization|TokenizerManager hit an exception: |DetokenizerManager hit an exception: "
+    r"|Subprocess \S+ \(pid=\d+\) crashed with exit code -?\d+|Scheduler or DataParallelController \d+ "
+    r"terminated with -?\w+"
+    r"|Rank \d+ scheduler died during initialization|TokenizerManager hit an exception: |"
+    r"DetokenizerManager hit an exception: "
     r"|Health check failed\. Server couldn't get a response from detokenizer)"
 )
 PYSPY = re.compile(r"Pyspy dump for PID (?P<pid>\d+)(?: \((?P<cmd>[^)]*)\))?:")
 
-_PYSPY_FAILED = re.compile(r"(?:Pyspy failed .{0,200}?--pid |All pyspy dump attempts failed for PID |Pyspy failed to dump PID )(\d+)")
+_PYSPY_FAILED = re.compile(
+    r"(?:Pyspy failed .{0,200}?--pid |All pyspy dump attempts failed for PID |Pyspy failed to dump PID )(\d+)"
+)
 _CRASHED = re.compile(r"Subprocess (?P<name>\S+) \(pid=(?P<pid>\d+)\) crashed with exit code (?P<code>-?\d+)")
 _TERMINATED = re.compile(r"Scheduler or DataParallelController (?P<pid>\d+) terminated with (?P<code>-?\w+)")
 _DIED = re.compile(r"Rank (?P<rank>\d{1,6}) scheduler died during initialization(?: \(exit code: (?P<code>-?\d+)\))?")
-_HEARTBEAT = re.compile(r"for last (?P<seconds>\d+) seconds\. tic start time: (?P<tic>[\d:]+)\. last_heartbeat time: (?P<beat>[\d:]+)")
+_HEARTBEAT = re.compile(
+    r"for last (?P<seconds>\d+) seconds\. tic start time: (?P<tic>[\d:]+)\. last_heartbeat time: (?P<beat>[\d:]+)"
+)
 _RETRACTED = re.compile(r"#retracted_reqs: (?P<retracted>\d+)(?:, #new_tokens_gained: (?P<gained>\d+))?")
 _REMAINING = re.compile(r"Remaining number of requests (?P<remaining>\d+)")
 _UNFINISHED = re.compile(r"Dumped (?P<finished>\d+) finished and (?P<unfinished>\d+) unfinished requests")
@@ -65,7 +73,7 @@ def _phase(msg: str) -> Iterator[Said]:
     found = PHASE.match(msg)
     if found is not None:
         yield Said(phase=_PHASES[found["what"].partition(" ")[0]], edge="begin" if found["edge"] == "begin" else "end")
-    elif msg.startswith("Capture cuda graph failed") or msg.startswith("Initialization failed"):
+    elif msg.startswith(("Capture cuda graph failed", "Initialization failed")):
         yield Said("exception")
 
 
@@ -225,7 +233,8 @@ def batch(text: str) -> Iterator[Said]:
 _BY_FIRST_WORD: dict[str, Callable[[str], Iterator[Said]]] = {
     "INFO": uvicorn,
     **dict.fromkeys(("Init", "Load", "Memory", "Capture", "Initialization"), _phase),
-    **dict.fromkeys(("Watchdog", "Scheduler", "TokenizerManager", "DetokenizerManager", "DataParallelController"), _watchdog),
+    **dict.fromkeys(("Watchdog", "Scheduler"), _watchdog),
+    **dict.fromkeys(("TokenizerManager", "DetokenizerManager", "DataParallelController"), _watchdog),
     "Subprocess": _subprocess, "Rank": _died, "kill_process_tree": _kill_tree, "Health": _health,
     **dict.fromkeys(("Received", "SIGQUIT", "SIGTERM", "Signal"), _signal),
     "Gracefully": _draining, "Pyspy": _pyspy, "All": _pyspy, "KV": _pool, "Decode": _pool,

@@ -10,22 +10,25 @@ from collections.abc import Iterable, Iterator
 
 from sentinel.collector import Context, Line, LogParser, Sample
 from sentinel.collectors._engine_lines import (
-    KEY_VALUE, SETTINGS_MAX, TEXT_MAX, KeyValues, Said, Started, Traceback, Who, progress_bar, real, reals, tags_from, wall_s, whole,
+    SETTINGS_MAX,
+    TEXT_MAX,
+    Said,
+    Started,
+    Traceback,
+    Who,
+    progress_bar,
+    tags_from,
+    wall_s,
+    whole,
 )  # fmt: skip
+from sentinel.collectors._progress_lines import DECODE, KEY_VALUE, PREFILL, ProgressLines
 from sentinel.collectors._sglang_events import FATAL, PHASE, PYSPY, WATCHDOG, batch, said, uvicorn
-from sentinel.model.observation import Decode, Notice, Observation, Origin, Phase, Prefill, Tags
+from sentinel.model.observation import Observation, Origin, Phase, Tags
 
 PREFIX = re.compile(
-    r"^(?:\x1b\[[0-9;]*m|\(\w+ pid=\d+(?:, ?ip=[\d.]+)?\)\s*)*\[(?P<ts>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.(?P<ms>\d{3}))?"
+    r"^(?:\x1b\[[0-9;]*m|\(\w+ pid=\d+(?:, ?ip=[\d.]+)?\)\s*)*\[(?P<ts>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)"
+    r"(?:\.(?P<ms>\d{3}))?"
     r"(?P<ranks>(?: (?:DP|PP|ATTN_CP|MOE_DP|TP|EP)\d+)*)(?: encode_server| encode_dp_worker\[\d+\])?\] (?P<msg>.*)$"
-)
-DECODE = re.compile(
-    r"Decode batch(?:\. | \[(?P<iter>\d+)\], |, )#running-req: (?P<running>\d+), (?P<kv>.*?gen throughput \(token/s\): "
-    r"(?P<tput>[\d.]+|nan|inf)(?:, largest-len: \d+)?, #queue-req: (?P<queue>\d+))(?P<tail>.*)$"
-)
-PREFILL = re.compile(
-    r"Prefill batch(?:\. | \[(?P<iter>\d+)\], |, )#new-seq: (?P<new_seq>\d+), #new-token: (?P<new_token>\d+), "
-    r"#cached-token: (?P<cached>\d+), (?P<kv>.*)$"
 )
 FORMATS = {
     "sglang.prefix": PREFIX, "sglang.decode": DECODE, "sglang.kv": KEY_VALUE, "sglang.prefill": PREFILL,
@@ -33,6 +36,11 @@ FORMATS = {
 }  # fmt: skip
 
 _HEAD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?(?: [A-Z_]+\d+)*\] \S")
+PACKAGED = re.compile(
+    r"(?m)^\[(?P<ts>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]\n]{0,60}\] sentinel-engine version=(?P<version>\S{1,40})"
+)
+"""How the co-packaged engine opens a log in this dialect; its own parser reads such a log."""
+
 _RANK = re.compile(r"(DP|PP|ATTN_CP|MOE_DP|TP|EP)(\d{1,5})")
 RANKS_MAX = 4096
 _RAY = re.compile(r"\((?P<actor>\w+) pid=(?P<pid>\d+)")
@@ -41,7 +49,7 @@ _RAY = re.compile(r"\((?P<actor>\w+) pid=(?P<pid>\d+)")
 def recognise(sample: Sample) -> bool:
     """Whether the sample holds lines of this dialect with a message that this engine prints."""
     text = sample.head + "\n" + sample.tail
-    if _HEAD.search(text) is None:
+    if _HEAD.search(text) is None or PACKAGED.search(text) is not None:
         return False
     known = (DECODE, PREFILL, PHASE, WATCHDOG, FATAL, PYSPY)
     return any(word in text for word in _OWN_WORDS) or any(pattern.search(text) is not None for pattern in known)
@@ -58,7 +66,7 @@ class Feed:
 
     def __init__(self, context: Context, engine: str = "sglang") -> None:
         self.name, self.host, self.engine = context.name, context.host, engine
-        self._pairs = KeyValues()
+        self._progress = ProgressLines(engine)
         self._ranks: dict[str, Tags | None] = {"": None}
         self._raised: Traceback | None = None
         self._started = Started()
@@ -72,23 +80,27 @@ class Feed:
         for line in lines:
             empty = False
             text = line.text
-            if len(text) > 21 and text[0] == "[" and text[5] == "-" and (close := text.find("] ", 20)) > 0:
-                yield from self._record(line, text[1:20], text[20:close], text[close + 2 :])
+            if (close := text.find("] ", 20)) > 0 and text[0] == "[" and (at_s := wall_s(text[1:20])) is not None:
+                ranks = text[20:close]
+                if text.startswith("Decode batch", close + 2) and ranks in self._ranks and self._raised is None:
+                    self._last = None  # the most frequent line by far: no generator, no table
+                    who = Who(Origin(self.name, line.number), at_s, self.host or line.host, None, self._ranks[ranks])
+                    yield self._progress.decode(text, close + 2, who)
+                else:
+                    yield from self._record(line, at_s, ranks, close + 2)
             elif text.startswith("(") and (found := PREFIX.match(text[:TEXT_MAX])) is not None:
-                ray = _RAY.match(text)
-                msg = text[found.start("msg") :]
-                yield from self._record(line, found["ts"], found["ranks"], msg, int(ray["pid"]) if ray else None)
+                ray, at_s = _RAY.match(text), wall_s(found["ts"])
+                if at_s is not None:
+                    pid = int(ray["pid"]) if ray is not None else None
+                    yield from self._record(line, at_s, found["ranks"], found.start("msg"), pid)
             else:
                 yield from self._other(line, text)
         if empty:
             yield from self._flush()
             yield from self._last_line()
 
-    def _record(self, line: Line, stamp: str, ranks: str, msg: str, pid: int | None = None) -> Iterator[Observation]:
-        at_s = wall_s(stamp)
-        if at_s is None:
-            yield from self._other(line, line.text)
-            return
+    def _record(self, line: Line, at_s: float, ranks: str, start: int, pid: int | None = None) -> Iterator[Observation]:
+        """A record whose message begins at `start` of the line."""
         if ranks.startswith("."):
             at_s, ranks = at_s + (whole(ranks[1:4]) or 0) / 1000.0, ranks[4:]
         tags = self._ranks[ranks] if ranks in self._ranks else self._tags(ranks)
@@ -96,13 +108,14 @@ class Feed:
             yield from self._flush()
         who = Who(Origin(self.name, line.number), at_s, self.host or line.host, pid, tags)
         self._last = who
-        if msg.startswith("Decode batch"):
+        if line.text.startswith("Decode batch", start):
             self._shown = who
-            yield self._decode(msg, who)
-        elif msg.startswith("Prefill batch"):
+            yield self._progress.decode(line.text, start, who)
+        elif line.text.startswith("Prefill batch", start):
             self._shown = who
-            yield self._prefill(msg, who)
+            yield self._progress.prefill(line.text, start, who)
         else:
+            msg = line.text[start:]
             yield from self._events(said(msg), msg, who)
 
     def _other(self, line: Line, text: str) -> Iterator[Observation]:
@@ -111,7 +124,7 @@ class Feed:
             if self._raised.take(line, text):
                 return
             yield from self._flush()
-        who = Who(Origin(self.name, line.number), line.at_s, self.host or line.host, None, None)
+        who = Who(Origin(self.name, line.number), line.at_s, self.host or line.host)
         if text.startswith("INFO: "):
             yield from self._events(uvicorn(text), text, who)
         elif text.startswith(("scheduler.cur_batch", "self.cur_batch")):
@@ -150,54 +163,17 @@ class Feed:
 
     def _last_line(self) -> Iterator[Observation]:
         """Where the log ends, when its last record has no meaning of its own: silence is measured against it."""
-        if self._last is not None and self._last is not self._shown:
+        if self._last is not None and (self._shown is None or self._shown.origin < self._last.origin):
             self._shown = self._last
-            yield Said("other", fields={"event": "last_line"}).as_notice(self._last, self.engine, "last line of the log")
+            yield Said("other", fields={"event": "last_line"}).as_notice(
+                self._last, self.engine, "last line of the log"
+            )
 
     def _tags(self, ranks: str) -> Tags | None:
         tags = tags_from({name: int(index) for name, index in _RANK.findall(ranks)})
         if len(self._ranks) < RANKS_MAX:
             self._ranks[ranks] = tags
         return tags
-
-    def _decode(self, msg: str, who: Who) -> Decode:
-        iteration, pairs = self._body(msg[12:TEXT_MAX])
-        take = pairs.pop
-        return Decode(
-            origin=who.origin, at_s=who.at_s, host=who.host, pid=who.pid, tags=who.tags, engine=self.engine,
-            iteration=iteration, running=whole(take("#running-req", None)), queued=whole(take("#queue-req", None)),
-            tokens=whole(take("#token", None) or pairs.get("#full token")), usage=_usage(pairs),
-            throughput=real(take("gen throughput (token/s)", None)), extra=reals(pairs),
-        )  # fmt: skip
-
-    def _prefill(self, msg: str, who: Who) -> Prefill:
-        iteration, pairs = self._body(msg[13:TEXT_MAX])
-        take = pairs.pop
-        extra = {} if iteration is None else {"iteration": float(iteration)}
-        return Prefill(
-            origin=who.origin, at_s=who.at_s, host=who.host, pid=who.pid, tags=who.tags, engine=self.engine,
-            new_seqs=whole(take("#new-seq", None)) or 0, new_tokens=whole(take("#new-token", None)) or 0,
-            cached_tokens=whole(take("#cached-token", None)) or 0, running=whole(take("#running-req", None)),
-            queued=whole(take("#queue-req", None)), usage=_usage(pairs),
-            throughput=real(take("input throughput (token/s)", None)), extra=extra | reals(pairs),
-        )  # fmt: skip
-
-    def _body(self, text: str) -> tuple[int | None, dict[str, str]]:
-        """Iteration and key/value pairs behind `Decode batch` or `Prefill batch`."""
-        iteration = None
-        if text.startswith(" ["):
-            number, _, text = text[2:].partition("]")
-            iteration = whole(number)
-        return iteration, self._pairs.split(text.lstrip(",. "))
-
-
-def _usage(pairs: dict[str, str]) -> float | None:
-    """The fullest pool of those printed: hybrid models print one usage a pool and no plain `token usage`."""
-    plain = pairs.pop("token usage", None)
-    if plain is not None:
-        return real(plain)
-    usages = [real(text) for key, text in pairs.items() if key.endswith("token usage") or key == "mamba usage"]
-    return max((usage for usage in usages if usage is not None), default=None)
 
 
 PARSER = LogParser(name="sglang_log", recognise=recognise, start=Feed)
