@@ -15,9 +15,10 @@ from sentinel import __version__
 
 VERBS: Mapping[str, str] = {
     "analyze": "Judge a folder of hang evidence.",
+    "rules": "List, show and test the rules that turn facts into verdicts.",
     "score": "Measure how often verdicts are right on labelled evidence.",
 }
-"""Verb -> one-line help. The verb's code is `sentinel.cli.<verb>.command`."""
+"""Verb -> one-line help. Its code is `command` in the module `sentinel.cli.<verb>`."""
 
 
 class Exit(IntEnum):

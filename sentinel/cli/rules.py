@@ -17,12 +17,12 @@ _SITE = click.option(
 )
 
 
-@click.group()
-def rules() -> None:
+@click.group("rules")
+def command() -> None:
     """The rules that turn facts into verdicts."""
 
 
-@rules.command("list")
+@command.command("list")
 @_SITE
 def list_rules(site: Path | None) -> None:
     """One line a rule, in the order in which they are asked."""
@@ -30,7 +30,7 @@ def list_rules(site: Path | None) -> None:
         click.echo(f"{rule.order:4d}  {rule.id:<24} {rule.status:<12} {rule.title}")
 
 
-@rules.command()
+@command.command()
 @click.argument("rule_id")
 @_SITE
 def show(rule_id: str, site: Path | None) -> None:
@@ -43,7 +43,7 @@ def show(rule_id: str, site: Path | None) -> None:
     sys.exit(2)
 
 
-@rules.command()
+@command.command()
 @click.argument("site", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--mutate", is_flag=True, help="Also prove that flipping any comparison fails a case.")
 def test(site: Path | None, mutate: bool) -> None:

@@ -5,7 +5,7 @@ them. Evidence is hostile input, so every value passes `printable` and the templ
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Protocol
@@ -41,6 +41,15 @@ class Judged(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What was read: hosts, files with the parsers that read them, and how the clocks were aligned."""
+
+    hosts: tuple[str, ...] = ()
+    read_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    clock_notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FactRow:
     """One known or unknown fact, ready to show."""
 
@@ -51,7 +60,7 @@ class FactRow:
     missing: str
 
 
-def render(judged: Judged, title: str) -> str:
+def render(judged: Judged, title: str, sources: Sources | None = None) -> str:
     """The whole file. `title` names the evidence, usually the folder."""
     verdict, picture = judged.verdict, judged.picture
     moments, untimed = timeline.moments(picture)
@@ -79,6 +88,7 @@ def render(judged: Judged, title: str) -> str:
             sequences=wavefront.sequences(picture),
             forests=stacktree.forests(picture),
             facts=_fact_rows(judged.facts),
+            sources=sources or Sources(),
         )
     )
     # A second time over all of it: filters such as `join` return markup, which `_clean` lets pass.
