@@ -147,13 +147,14 @@ def _shape(pairs: dict[str, str], keys: tuple[str, ...]) -> Shape:
     body = (f"{re.escape(key)}: {text if text in _TRUTH else '([^,]+)'}" for key, text in pairs.items())
     named = tuple(at.get(key) for key in keys)
     plain = at.get("token usage")
+    running, queued, tokens, throughput, *_ = named
     return Shape(
         pattern=re.compile(_HEAD.pattern.replace("?P<iter>", "") + ", ".join(body) + r"(?:, ?)?$"),
         named=named,
         usages=usages if plain is None else (plain,),
         extras=extras,
         truths={key: _TRUTH[text] for key, text in pairs.items() if text in _TRUTH},
-        complete=_complete(*named[:4], plain),
+        complete=_complete(running, queued, tokens, throughput, plain),
     )
 
 
