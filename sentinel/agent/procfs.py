@@ -1,0 +1,89 @@
+"""Reads of /proc that every part of the agent needs: identity, arguments, environment, links.
+
+Formats: proc(5). Nothing here touches memory-map files, which can stall the process they describe.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sentinel.engines.adapter import ProcessView
+from sentinel.model.engine import ProcessId
+
+PROC = Path("/proc")
+ENVIRON_PREFIXES = ("NCCL_", "SGLANG_", "SGL_", "VLLM_", "TORCH_", "CUDA_", "SENTINEL_")
+CMDLINE_BYTES_MAX = 64 << 10
+ENVIRON_BYTES_MAX = 1 << 20
+
+
+def pids(proc: Path = PROC) -> Iterator[int]:
+    """All process ids."""
+    return (int(entry) for entry in os.listdir(proc) if entry.isdecimal())
+
+
+def stat_fields(pid: int, proc: Path = PROC) -> list[str] | None:
+    """Fields of /proc/PID/stat from the state letter on (field 3 is index 0); None when the process is gone.
+
+    The command name is in parentheses and may hold any character, so the line is split at the last one.
+    """
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def identity(pid: int, proc: Path = PROC) -> tuple[ProcessId, int] | None:
+    """(identity, parent pid); None when it is gone or a zombie."""
+    fields = stat_fields(pid, proc)
+    if fields is None or len(fields) < 20 or fields[0] in "ZX":
+        return None
+    return ProcessId(pid, int(fields[19])), int(fields[1])
+
+
+def still_same(target: ProcessId, proc: Path = PROC) -> bool:
+    """Whether the pid still belongs to the process that was meant."""
+    found = identity(target.pid, proc)
+    return found is not None and found[0] == target
+
+
+def view(pid: int, proc: Path = PROC) -> ProcessView | None:
+    """A process as adapters want it; None when it is gone."""
+    found = identity(pid, proc)
+    if found is None:
+        return None
+    argv = _words(_read(proc / str(pid) / "cmdline", CMDLINE_BYTES_MAX) or b"")
+    environ = _read(proc / str(pid) / "environ", ENVIRON_BYTES_MAX)
+    return ProcessView(
+        id=found[0],
+        ppid=found[1],
+        argv=argv,
+        environ=_settings(environ or b""),
+        environ_readable=environ is not None,
+    )
+
+
+def link(pid: int, name: str, proc: Path = PROC) -> str | None:
+    """Target of a link such as `fd/1` or `cwd`; None when it cannot be read."""
+    try:
+        return os.readlink(proc / str(pid) / name)
+    except OSError:
+        return None
+
+
+def _words(cmdline: bytes) -> tuple[str, ...]:
+    # A title written over the arguments is padded with spaces or zeros.
+    return tuple(word.decode(errors="replace").strip() for word in cmdline.split(b"\0") if word.strip())
+
+
+def _settings(environ: bytes) -> Mapping[str, str]:
+    pairs = (entry.decode(errors="replace").partition("=") for entry in environ.split(b"\0"))
+    return {name: value for name, equals, value in pairs if equals and name.startswith(ENVIRON_PREFIXES)}
+
+
+def _read(path: Path, limit: int) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(limit)
+    except OSError:
+        return None
