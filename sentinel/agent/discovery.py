@@ -108,7 +108,7 @@ class Discovery:
         )
 
     def _log_of(self, root: ProcessView) -> str | None:
-        """The regular file that stderr or stdout goes to, or the container's json-file; None for pipes and terminals."""
+        """The file that stderr or stdout goes to, or the container's json-file; None for pipes and terminals."""
         for name in ("fd/2", "fd/1"):
             target = procfs.link(root.id.pid, name, self.proc)
             if target is not None and target.startswith("/") and not target.startswith("/dev/"):

@@ -66,7 +66,7 @@ def view(pid: int, proc: Path = PROC) -> ProcessView | None:
 def link(pid: int, name: str, proc: Path = PROC) -> str | None:
     """Target of a link such as `fd/1` or `cwd`; None when it cannot be read."""
     try:
-        return os.readlink(proc / str(pid) / name)
+        return str((proc / str(pid) / name).readlink())
     except OSError:
         return None
 
