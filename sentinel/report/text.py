@@ -92,8 +92,14 @@ def _message(verdict: Verdict, paper: Paper, room: Room) -> Iterator[str]:
 def _headline(verdict: Verdict, paper: Paper) -> Iterator[str]:
     hue = {None: "yellow", True: "red", False: "green"}[verdict.stalled]
     state, kind = paper.paint(state_of(verdict), "bold", hue), paper.paint(printable(verdict.kind), "bold")
-    yield f"{state}  {kind}  {title_of(verdict.kind)} ({verdict.confidence} confidence)"
-    yield from textwrap.wrap(printable(verdict.summary), max(paper.width, WIDTH_MIN))[:4]
+    told = f"{title_of(verdict.kind)} ({verdict.confidence} confidence)"
+    width = max(paper.width, WIDTH_MIN)
+    if len(f"{state_of(verdict)}  {verdict.kind}  {told}") <= width:
+        yield f"{state}  {kind}  {told}"
+    else:
+        yield f"{state}  {kind}"
+        yield from textwrap.wrap(told, width)
+    yield from textwrap.wrap(printable(verdict.summary), width, max_lines=4, placeholder=" …")
 
 
 def _who_and_when(verdict: Verdict, paper: Paper, room: Room) -> Iterator[str]:
