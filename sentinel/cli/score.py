@@ -16,25 +16,31 @@ from sentinel.testing.corpus import CorpusError
 
 
 @click.command("score")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of text.")
 @click.option("--isolated", is_flag=True, help="A fresh process for each case: exact peak memory, slower.")
 @click.option("--ablate", type=click.Choice(["sources", "ranks", "all"]), help="Take sources or ranks away instead.")
+@click.option("--generate", type=click.IntRange(min=1), metavar="N", help="Score N generated cases as well.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated cases.")
 @click.option("--wrong-only", is_flag=True, help="Print only the cases that are not right.")
 def command(
     paths: tuple[Path, ...],
     as_json: bool,
     isolated: bool,
     ablate: AblationKind | None,
+    generate: int | None,
+    seed: int,
     wrong_only: bool,
 ) -> None:
     """Score the analyser on every folder with expected.yaml and evidence/ below PATHS (also in *.tar.zst archives).
 
     Exit status: 0 all right, 1 something wrong, 2 usage error.
     """
+    if not paths and generate is None:
+        raise click.UsageError("give a folder, a packed corpus or --generate")
     analyser: Analyse = analyse_isolated if isolated else analyse
     try:
-        with opened(paths) as cases:
+        with opened(paths, generate=generate, seed=seed) as cases:
             if not cases:
                 raise click.UsageError("no case (expected.yaml beside evidence/) found")
             if ablate is None:

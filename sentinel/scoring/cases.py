@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sentinel.scoring.expected import Expected, read_expected
 from sentinel.testing.corpus import is_packed, unpack
+from sentinel.testing.generator import write_cases
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,11 @@ class Case:
 
 
 @contextmanager
-def opened(paths: tuple[Path, ...]) -> Iterator[tuple[Case, ...]]:
-    """All cases below `paths` in order of name; packed corpora among or below them live in a temporary folder."""
+def opened(paths: tuple[Path, ...], *, generate: int | None = None, seed: int = 0) -> Iterator[tuple[Case, ...]]:
+    """All cases below `paths` in order of name, then `generate` generated ones.
+
+    Packed corpora among or below the paths, and generated cases, live in a temporary folder meanwhile.
+    """
     with tempfile.TemporaryDirectory(prefix="sentinel-score-") as temporary:
         roots: list[Path] = []
         for index, path in enumerate(paths):
@@ -33,6 +37,10 @@ def opened(paths: tuple[Path, ...]) -> Iterator[tuple[Case, ...]]:
                 roots.append(target)
             if path.is_dir():
                 roots.append(path)
+        if generate is not None:
+            target = Path(temporary) / "generated"
+            write_cases(target, count=generate, seed=seed)
+            roots.append(target)
         yield tuple(case for root in roots for case in found_in(root))
 
 

@@ -5,13 +5,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
+from sentinel.core.facts import CATALOGUE
 from sentinel.core.judge import judge
+from sentinel.core.rules import Rule
 from sentinel.evidence.load import load
 from sentinel.model.verdict import Verdict
+from sentinel.rulebook import load_rules
 from sentinel.scoring.cases import Case, neutral
 from sentinel.scoring.expected import Expected
 from sentinel.scoring.marks import Mark, mark
@@ -41,12 +45,19 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 Analyse = Callable[[Path], Measured]
 
 
+@cache
+def shipped_rules() -> tuple[Rule, ...]:
+    """The rules that come with the product, read once."""
+    return load_rules(frozenset(spec.name for spec in CATALOGUE))
+
+
 def analyse(evidence: Path) -> Measured:
     """Load and judge a folder in this process."""
     _reset_peak()
     started = time.perf_counter()
     loaded = load(evidence)
-    verdict = judge(loaded.observations, clock_error_s=loaded.clock_error_s, skipped=loaded.skipped).verdict
+    rules = shipped_rules()
+    verdict = judge(loaded.observations, rules, clock_error_s=loaded.clock_error_s, skipped=loaded.skipped).verdict
     return Measured(verdict=verdict, seconds=time.perf_counter() - started, peak_mib=_peak_mib())
 
 
