@@ -37,13 +37,17 @@ _FORMS_NOT_READ = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
-    """One document: `name` for people (archive members after `!`), its bytes, its modification time if known."""
+    """One document: `name` for people (archive members after `!`), its bytes, its modification time if known.
+
+    `first` holds its first bytes, already read to see whether it is an archive, until the document takes them.
+    """
 
     name: str
     source: Source
     mtime_s: float | None = None
+    first: bytes = b""
 
 
 @dataclass(slots=True)
@@ -62,12 +66,13 @@ class Opener:
         head = self._head(found)
         if head is None:
             return
-        form = form_of(head)
+        form = form_of(head[:_BLOCK])
         if form is None:
             for magic, why in _FORMS_NOT_READ.items():
                 if head.startswith(magic):
                     self.skips.add(found.name, why)
                     return
+            found.first = head
             yield found
         elif depth >= self.limits.archive_depth:
             self.skips.add(found.name, f"archive nested more than {self.limits.archive_depth} deep")
@@ -81,7 +86,7 @@ class Opener:
         head = self._head(inner)
         if head is None:
             return
-        if form_of(head) == "tar":
+        if form_of(head[:_BLOCK]) == "tar":
             yield from self._members(found, self._spool(inner), depth)
         else:
             yield from self.documents(inner, depth + 1)
@@ -100,7 +105,7 @@ class Opener:
         if not head:
             self.skips.add(found.name, notes[0] if notes else "empty")
             return None
-        return head[:_BLOCK]
+        return head
 
     def _spool(self, found: Found) -> Source:
         """The whole expanded archive in an unnamed temporary file."""

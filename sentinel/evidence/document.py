@@ -10,6 +10,9 @@ from sentinel.evidence.limits import Limits, Skips, printable
 from sentinel.evidence.stream import Refused
 
 SAMPLE_BYTES = 64 << 10
+LEAST_BYTES = 8
+"""No source can be told from less; so folders of very many tiny files cost little."""
+NOT_RECOGNISED = "nothing in it was recognised"
 _SAMPLE_SEARCH_BYTES = 64 << 20
 _ODD_SHARE = 0.15
 _CONTROLS = bytes(code for code in range(1, 32) if code not in b"\t\n\r\x1b\x08\x0c")
@@ -94,16 +97,21 @@ class Document:
     def look(self) -> "Look | None":
         """Start and end for recognition; also settles `frame` and `binary`. None, with a reason, if unreadable."""
         head, whole = self._head()
-        if not head:
+        if not head.strip(b"\0"):
+            self.note("only NUL bytes")
             return None
+        if whole and len(head) < LEAST_BYTES:
+            self.note(NOT_RECOGNISED)
+            return None
+        if b"\0" in head and b"\n" not in head:  # /proc/PID/environ and cmdline separate their items by NUL
+            head = head.replace(b"\0", b"\n")
         self.binary = looks_binary(head)
         if self.binary:
             return Look(Sample(head.decode("latin-1")), [])
         self.frame = detect(head)
         lines = _unframed(head, self.frame)
         if whole:
-            text = _text(lines)
-            return Look(Sample(text, text), lines)
+            return Look(Sample(_text(lines)), lines)
         tail = _unframed(self._tail().partition(b"\n")[2], self.frame)
         return Look(Sample(_text(lines), _text(tail)), lines + tail)
 
@@ -126,9 +134,14 @@ class Document:
 
     def _head(self) -> tuple[bytes, bool]:
         """The first bytes that are not NUL, and whether that is all there is."""
+        source, head = self.found.source, self.found.first
+        self.found.first = b""
+        if len(head) == source.size:
+            head = head.lstrip(b"\0")
+            return head[:SAMPLE_BYTES], len(head) <= SAMPLE_BYTES
         head, looked = b"", 0
         try:
-            for chunk in self.found.source.chunks(self.note):
+            for chunk in source.chunks(self.note):
                 if len(head) >= SAMPLE_BYTES or looked > _SAMPLE_SEARCH_BYTES:
                     return head[:SAMPLE_BYTES], False
                 looked += len(chunk)
@@ -136,8 +149,6 @@ class Document:
         except Refused as refused:
             self.note(str(refused))
             return b"", True
-        if not head:
-            self.note("only NUL bytes")
         return head[:SAMPLE_BYTES], len(head) <= SAMPLE_BYTES
 
     def _tail(self) -> bytes:

@@ -46,8 +46,11 @@ _UNSURE = frozenset(
 """Words that, with a number, may name a host or a process: folders need more than the name."""
 
 MACHINE_SOURCES = frozenset(
-    ("kernel_log", "nvidia_dmon", "nvidia_smi_csv", "nvidia_smi_query", "nvidia_smi_table", "process_table")
-)
+    (
+        "host_counters", "kernel_log", "nvidia_dmon", "nvidia_smi_csv", "nvidia_smi_query", "nvidia_smi_table",
+        "process_table", "show_gids", "sockets", "uptime",
+    )
+)  # fmt: skip
 """Parsers whose documents describe a whole machine."""
 
 

@@ -18,7 +18,7 @@ import msgspec
 from sentinel.collector import Context, LogParser, Parser
 from sentinel.collectors import ALL
 from sentinel.evidence.clock import Clock, Times, times_in
-from sentinel.evidence.document import Budget, Document
+from sentinel.evidence.document import NOT_RECOGNISED, Budget, Document
 from sentinel.evidence.hosts import MACHINE_SOURCES, Clue, Hosts, hosts_in
 from sentinel.evidence.limits import Limits, Skips
 from sentinel.evidence.recognise import Choice, choose, joining
@@ -83,7 +83,7 @@ class Gathering:
         if self.dropped:
             self.document.note(f"{self.dropped:,} observations in the middle of it were left out")
         if not self.seen:
-            self.document.note("nothing in it was recognised")
+            self.document.note(NOT_RECOGNISED)
         return self.seen
 
     def _thin(self) -> None:
@@ -160,7 +160,7 @@ def _first_look(document: Document, parsers: Sequence[Parser]) -> Reading | None
         return None
     choice = choose(look.sample, parsers, binary=document.binary)
     if choice.document is None and not choice.logs:
-        document.note("binary" if document.binary else "nothing in it was recognised")
+        document.note("binary" if document.binary else NOT_RECOGNISED)
         return None
     clue = Clue(
         document.name, hosts_in(look.lines), any(name in MACHINE_SOURCES for name in choice.names), bool(choice.logs)
