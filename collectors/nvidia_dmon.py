@@ -61,7 +61,8 @@ class _Reader:
             **where, index=int(index), util_percent=number(row.get("sm", "")),
             mem_util_percent=number(row.get("mem", "")), power_w=number(row.get("pwr", "")),
             sm_mhz=number(row.get("pclk", "")),
-            temp_c=number(row.get("gtemp", "")), mem_used_mib=number(row.get("fb", "")),
+            temp_c=number(row.get("gtemp", "")),
+            mem_temp_c=number(row.get("mtemp", "")), mem_used_mib=number(row.get("fb", "")),
         )  # fmt: skip
 
     def _where(self, row: dict[str, str], line: Line) -> Where:

@@ -26,7 +26,7 @@ _COLUMNS = {
     "power.draw": "power_w", "power.draw.average": "power_w", "power.draw.instant": "power_w",
     "power.limit": "power_limit_w", "enforced.power.limit": "power_limit_w",
     "clocks.current.sm": "sm_mhz", "clocks.sm": "sm_mhz", "clocks.current.graphics": "sm_mhz", "clocks.gr": "sm_mhz",
-    "memory.used": "mem_used_mib", "temperature.gpu": "temp_c",
+    "memory.used": "mem_used_mib", "temperature.gpu": "temp_c", "temperature.memory": "mem_temp_c",
     "clocks_event_reasons.active": "throttle", "clocks_throttle_reasons.active": "throttle",
     "remapped_rows.pending": "remap_pending", "remapped_rows.failure": "remap_failed",
     "remapped_rows.uncorrectable": "remap_uncorrectable",
@@ -141,7 +141,7 @@ class _Reader:
             **where, index=self._index(row) or 0, uuid=row.get("uuid"), pci=_pci(row.get("pci")), name=row.get("name"),
             util_percent=value("util_percent"), mem_util_percent=value("mem_util_percent"), power_w=value("power_w"),
             power_limit_w=value("power_limit_w"), sm_mhz=value("sm_mhz"), mem_used_mib=value("mem_used_mib"),
-            temp_c=value("temp_c"), throttle=_throttle(row), lost=_lost(row),
+            temp_c=value("temp_c"), mem_temp_c=value("mem_temp_c"), throttle=_throttle(row), lost=_lost(row),
         )  # fmt: skip
 
     def _health(self, row: dict[str, str], line: Line) -> GpuHealth:

@@ -131,6 +131,7 @@ class _Reader:
                 util_percent=util, mem_util_percent=number(gpu.first("utilization/memory") or ""), power_w=power,
                 power_limit_w=number(gpu.first("current power limit", "power limit", "enforced power limit") or ""),
                 sm_mhz=number(gpu.first("clocks/sm") or ""), temp_c=number(gpu.first("gpu current temp") or ""),
+                mem_temp_c=number(gpu.first("memory current temp") or ""),
                 mem_used_mib=number(gpu.first("fb memory usage/used") or ""), lost=lost, pids=tuple(gpu.pids[:1024]),
             )  # fmt: skip
 

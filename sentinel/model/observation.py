@@ -389,6 +389,7 @@ class GpuSample(Observation, frozen=True, kw_only=True, tag="gpu_sample"):
     sm_mhz: float | None = None
     mem_used_mib: float | None = None
     temp_c: float | None = None
+    mem_temp_c: float | None = None
     throttle: int | None = None
     lost: bool = False
     pids: tuple[int, ...] = ()
