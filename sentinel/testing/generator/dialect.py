@@ -48,7 +48,10 @@ def _docker(at_s: float, text: str) -> str:
     """json-file: long text is split, only the last record ends in a newline."""
     parts = [text[start : start + DOCKER_SPLIT] for start in range(0, len(text), DOCKER_SPLIT)] or [""]
     parts[-1] += "\n"
-    return "".join(json.dumps({"log": part, "stream": "stderr", "time": clock.rfc3339(at_s)}) + "\n" for part in parts)
+    return "".join(
+        json.dumps({"log": part, "stream": "stderr", "time": clock.rfc3339(at_s)}, separators=(",", ":")) + "\n"
+        for part in parts
+    )
 
 
 def _journal(at_s: float, text: str, number: int, host: str) -> str:
@@ -59,7 +62,7 @@ def _journal(at_s: float, text: str, number: int, host: str) -> str:
         "__CURSOR": f"s=5d1c;i={number:x}", "__REALTIME_TIMESTAMP": str(int(at_s * 1e6)), "_HOSTNAME": host, "PRIORITY": "6",
         "MESSAGE": message, "_TRANSPORT": "stdout", "_SYSTEMD_UNIT": "engine.service",
     }  # fmt: skip
-    return json.dumps(record) + "\n"
+    return json.dumps(record, separators=(",", ":")) + "\n"
 
 
 def cut_tail(rng: Random, text: str) -> str:

@@ -55,7 +55,7 @@ def _rows(host: Host, at_s: float, text: str, form: Form, number: int) -> list[s
                 "__CURSOR": f"s=5d1c;i={number:x}", "__REALTIME_TIMESTAMP": str(int(at_s * 1e6)), "__MONOTONIC_TIMESTAMP": str(int(since * 1e6)),
                 "_BOOT_ID": "6f0e2b7c9d4a4f0c8a51e3d2b1c09f77", "_HOSTNAME": host.name, "PRIORITY": "4", "MESSAGE": part,
                 "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "_SOURCE_MONOTONIC_TIMESTAMP": str(int(since * 1e6)),
-            }))  # fmt: skip
+            }, separators=(",", ":")))  # fmt: skip
     return rows
 
 

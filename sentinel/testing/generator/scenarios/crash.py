@@ -39,7 +39,7 @@ def killed(rng: Random) -> Story:
     elif story.fleet.engine == "sglang" and story.fleet.at_least("0.5.10"):
         story.say(
             story.t0_s + 1,
-            f"Subprocess scheduler_{who} (pid={rank.pid}) crashed with exit code {rng.choice((-9, -11, -6))}. Triggering SIGQUIT for cleanup...",
+            f"Subprocess scheduler_{rank.local} (pid={rank.pid}) crashed with exit code {rng.choice((-9, -11, -6))}. Triggering SIGQUIT for cleanup...",
             host=rank.host,
         )
     else:
