@@ -29,6 +29,7 @@ _STREAMS = 64
 
 _CRI = re.compile(CRI)
 _STAMPED = re.compile(STAMPED)
+_LOG = re.compile(r'\{ ?"log" ?: ?"')
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):?(\d\d))?")
 
 
@@ -127,17 +128,18 @@ def read_docker(number: int, text: str) -> Record | None:
     try:
         found = _docker.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return Record(number, _salvage(text, '{"log":"'))
+        return Record(number, _salvage(text))
     whole = found.log.endswith("\n")
     log = found.log[:-1] if whole else found.log
     return Record(number, log.removesuffix("\r"), utc_seconds(found.time), found.stream, not whole)
 
 
-def _salvage(text: str, lead: str) -> str:
-    """The readable part of a cut JSON string after `lead`; the text itself when it is no such record."""
-    if not text.startswith(lead):
+def _salvage(text: str) -> str:
+    """The readable part of the text of a cut record; the line itself when it is no such record."""
+    lead = _LOG.match(text)
+    if lead is None:
         return text
-    body = text[len(lead) :]
+    body = text[lead.end() :]
     for end in range(len(body), max(-1, len(body) - 7), -1):  # a cut may fall inside an escape of six characters
         try:
             return str(_json.decode(f'"{body[:end]}"')).removesuffix("\n")

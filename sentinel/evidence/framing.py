@@ -19,6 +19,7 @@ LINE_BYTES = 1 << 20
 CUT_MARK = " [line cut here after 1 MiB]"
 SEGMENTS_PER_LINE = 400
 _SAMPLE_LINES = 20
+_DETECT_BYTES = 4096
 
 Frame = Literal["plain", "docker", "cri", "stamped", "journal_json", "journal_export", "srun"]
 
@@ -52,7 +53,7 @@ def detect(head: bytes) -> Frame:
 
 
 _SHAPES: tuple[tuple[Frame, re.Pattern[str]], ...] = (
-    ("docker", re.compile(r'^\{"log":"')),
+    ("docker", re.compile(r'^\{ ?"log" ?: ?"')),
     ("journal_json", re.compile(r'^\{(?=.*"(?:__CURSOR|__REALTIME_TIMESTAMP|_BOOT_ID|_TRANSPORT|_HOSTNAME)":)')),
     ("cri", re.compile(frames.CRI)),
     ("stamped", re.compile(frames.STAMPED)),
@@ -63,6 +64,7 @@ _SHAPES: tuple[tuple[Frame, re.Pattern[str]], ...] = (
 class Unframer:
     """Turns chunks into lines; usable on a whole file and on a file that is being followed.
 
+    Without a given `frame` the first 4 KiB are held until the frame can be told.
     `feed` gives the complete lines of what came so far, `flush` the unfinished rest. `shift_s` is added to the times
     that frames carry (UTC), to bring them onto the host's wall scale.
     """
@@ -80,6 +82,9 @@ class Unframer:
         """Lines completed by this chunk."""
         data = self._rest + chunk if self._rest else chunk
         if self.frame is None:
+            if len(data) < _DETECT_BYTES:
+                self._rest = data
+                return []
             self.frame = detect(data[: 64 << 10])
         if self.frame == "journal_export":
             self._rest, records = self._export.feed(data)
@@ -93,6 +98,9 @@ class Unframer:
 
     def flush(self) -> list[Line]:
         """What a missing last newline held back, and partial records whose end never came."""
+        if self.frame is None:
+            rest, self._rest, self.frame = self._rest, b"", detect(self._rest)
+            return [*self.feed(rest), *self.flush()]
         body, self._rest = self._rest, b""
         if self.frame == "journal_export":
             lines = self._from_records(self._export.finish(body))

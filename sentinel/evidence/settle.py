@@ -9,7 +9,7 @@ import msgspec
 
 from sentinel.evidence.clock import Clock
 from sentinel.evidence.hosts import Hosts, short
-from sentinel.evidence.snapshots import Modified, time_in_name
+from sentinel.evidence.snapshots import Modified, nearest_day, states_utc, time_in_name
 from sentinel.model.observation import (
     BootTime,
     Decode,
@@ -66,33 +66,51 @@ def settle(
     boots = _boot_times(placed, clock)
     placed = [[_since_boot(seen, boots) for seen in observations] for observations in placed]
     placed = [_stepped(observations, name, clock) for observations, name in zip(placed, names, strict=True)]
-    snapshots = _snapshot_times(placed, names, hosts, clock)
+    span = _span(placed)
+    placed = [_dated(observations, span) for observations in placed]
+    snapshots = _snapshot_times(placed, names, hosts, clock, span)
     keyed: list[tuple[float, int, int, Observation]] = []
     for number, (observations, taken_s) in enumerate(zip(placed, snapshots, strict=True)):
         at_s = float("-inf")
         for order, seen in enumerate(observations):
-            timed = seen if taken_s is None else msgspec.structs.replace(seen, at_s=taken_s)
+            timed = seen if taken_s is None or seen.at_s is not None else msgspec.structs.replace(seen, at_s=taken_s)
             at_s = timed.at_s if timed.at_s is not None else at_s
             keyed.append((at_s, number, order, timed))
     keyed.sort(key=lambda entry: entry[:3])
     return [entry[3] for entry in keyed]
 
 
+def _span(placed: list[list[Observation]]) -> tuple[float, float] | None:
+    """First and last time that the evidence states."""
+    known = [seen.at_s for observations in placed for seen in observations if seen.at_s is not None]
+    return (min(known), max(known)) if known else None
+
+
+def _dated(observations: list[Observation], span: tuple[float, float] | None) -> list[Observation]:
+    """Completes times of day with the day that fits the rest of the evidence."""
+    if span is None:
+        return observations
+    return [
+        seen
+        if seen.at_s is not None or seen.clock_s is None
+        else msgspec.structs.replace(seen, at_s=nearest_day(seen.clock_s, *span))
+        for seen in observations
+    ]
+
+
 def _snapshot_times(
-    placed: list[list[Observation]], names: Sequence[str], hosts: Hosts, clock: Clock
+    placed: list[list[Observation]], names: Sequence[str], hosts: Hosts, clock: Clock, span: tuple[float, float] | None
 ) -> list[float | None]:
     """For each document of snapshots without any time, when it was taken, if its name or its file tells."""
-    known = [seen.at_s for observations in placed for seen in observations if seen.at_s is not None]
-    if not known:
+    if span is None:
         return [None] * len(placed)
-    start_s, end_s, modified = min(known), max(known), Modified(clock)
+    modified = Modified(clock)
     taken: list[float | None] = []
     for observations, name in zip(placed, names, strict=True):
         if not observations or not all(isinstance(seen, _SNAPSHOTS) and seen.at_s is None for seen in observations):
             taken.append(None)
             continue
-        zone_s = clock.zone_s(hosts.of(name))
-        named = time_in_name(name, start_s, end_s, zone_s)
+        named = time_in_name(name, *span, clock.zone_s(hosts.of(name)))
         taken.append(named if named is not None else modified.time_of(name))
     return taken
 
@@ -133,6 +151,7 @@ def _moved(seen: Observation, by_s: float) -> Observation:
 def _placed(observations: list[Observation], name: str, hosts: Hosts, clock: Clock) -> Iterator[Observation]:
     """Observations of one document with host, year and zone settled."""
     fallback, shift_s = hosts.of(name) or hosts.fallback(name), clock.text_shift_s(name)
+    zone_s = clock.zone_s(fallback)
     short_years = bool(clock.documents[name].short)
     rank, tags = _hints(name) if _one_process(observations) else (None, None)
     for seen in observations:
@@ -142,6 +161,8 @@ def _placed(observations: list[Observation], name: str, hosts: Hosts, clock: Clo
             changes["host"] = host
         if seen.at_s is not None and (shift_s or short_years):
             changes["at_s"] = clock.right_year(name, seen.at_s) + shift_s
+        elif seen.at_s is not None and zone_s and (isinstance(seen, FlightTrace) or states_utc(name, seen.at_s)):
+            changes["at_s"] = seen.at_s + zone_s
         if seen.rank is None and seen.tags is None and isinstance(seen, _OF_ONE_PROCESS):
             if rank is not None:
                 changes["rank"] = rank

@@ -17,7 +17,8 @@ _EPOCH = re.compile(r"(?<!\d)(1[5-9]\d{8})(?:\d{3})?(?!\d)")
 _CLOCK = re.compile(r"(?<!\d)([01]\d|2[0-3])[-:]?([0-5]\d)[-:]?([0-5]\d)(?!\d)")
 _BEFORE_S, _AFTER_S = 3600.0, 86_400.0
 _CLOCK_BEFORE_S, _CLOCK_AFTER_S = 60.0, 3600.0
-_DAY_S = 86_400
+_DAY_S = 86_400.0
+_DAYS = 400
 _WRITE_S = (-2.0, 5.0)
 """A log is last modified when its last line was printed, within this."""
 
@@ -35,12 +36,32 @@ def time_in_name(name: str, start_s: float, end_s: float, zone_s: float) -> floa
     fitting = {
         at_s
         for hour, minute, second in _CLOCK.findall(base)
-        for day in range(int(start_s // _DAY_S), int(end_s // _DAY_S) + 2)
-        if start_s - _CLOCK_BEFORE_S
-        <= (at_s := day * float(_DAY_S) + int(hour) * 3600 + int(minute) * 60 + int(second))
-        <= end_s + _CLOCK_AFTER_S
+        for at_s in _on_days(int(hour) * 3600 + int(minute) * 60 + int(second), start_s, end_s)
+        if start_s - _CLOCK_BEFORE_S <= at_s <= end_s + _CLOCK_AFTER_S
     }
     return fitting.pop() if len(fitting) == 1 else None
+
+
+def nearest_day(clock_s: float, start_s: float, end_s: float) -> float:
+    """A time of day on the day that fits evidence which spans `start_s` to `end_s`, best near or after its end.
+
+    >>> nearest_day(60.0, 1000.0, 86_390.0)
+    86460.0
+    """
+    days = _on_days(clock_s, start_s, end_s)
+    inside = [at_s for at_s in days if start_s - _CLOCK_BEFORE_S <= at_s <= end_s + _CLOCK_AFTER_S]
+    return inside[-1] if inside else min(days, key=lambda at_s: abs(at_s - end_s))
+
+
+def _on_days(clock_s: float, start_s: float, end_s: float) -> list[float]:
+    last = int(end_s // _DAY_S)
+    first = max(int(start_s // _DAY_S), last - _DAYS)
+    return [day * _DAY_S + clock_s for day in range(first - 1, last + 2)]
+
+
+def states_utc(name: str, at_s: float) -> bool:
+    """Whether a time is the one that the file name gives in UTC."""
+    return at_s in _full(re.split(r"[/!]", name)[-1], 0.0) and at_s not in _full(re.split(r"[/!]", name)[-1], 1.0)
 
 
 def _full(base: str, zone_s: float) -> Iterable[float]:
