@@ -1,11 +1,14 @@
-"""The ranks' collective: everyone's number to rank 0 and the sum back, over stream sockets. Blocks like the real one."""
+"""The ranks' collective: everyone's number to rank 0 and the sum back, over sockets. Blocks like the real one."""
 
 import socket
 import struct
+import threading
+import time
 from pathlib import Path
 
 _WORD = struct.Struct("<q")
 CONNECT_S = 30.0
+RETRY_S = 0.05
 
 
 class Group:
@@ -22,10 +25,7 @@ class Group:
                 server.settimeout(CONNECT_S)
                 self._peers = [server.accept()[0] for _ in range(ranks - 1)]
         else:
-            peer = socket.socket(socket.AF_UNIX)
-            peer.settimeout(CONNECT_S)
-            peer.connect(address)
-            self._peers = [peer]
+            self._peers = [_connect(address)]
         for peer in self._peers:
             peer.settimeout(None)
 
@@ -38,6 +38,21 @@ class Group:
             return total
         self._peers[0].sendall(_WORD.pack(value))
         return _receive(self._peers[0])
+
+
+def _connect(address: str) -> socket.socket:
+    """Rank 0 may start last; ask again until it listens. Raises TimeoutError after `CONNECT_S`."""
+    until = time.monotonic() + CONNECT_S
+    while time.monotonic() < until:
+        peer = socket.socket(socket.AF_UNIX)
+        try:
+            peer.connect(address)
+        except OSError:
+            peer.close()
+            threading.Event().wait(RETRY_S)
+        else:
+            return peer
+    raise TimeoutError("rank 0 never listened")
 
 
 def _receive(peer: socket.socket) -> int:
