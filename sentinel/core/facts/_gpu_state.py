@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from sentinel.core.facts._moments import in_order, moment_s, stalled_since
-from sentinel.core.facts._placing import Device, devices
+from sentinel.core.facts._devices import Device, devices
+from sentinel.core.facts._moments import in_order, kill_s, moment_s, stalled_since
 from sentinel.core.picture import Picture
-from sentinel.core.timeline import kill, progress
+from sentinel.core.timeline import progress
 from sentinel.model.observation import GpuSample, Origin
 
 State = Literal["idle", "spin", "compute", "busy", "partial", "lost"]
@@ -60,17 +60,20 @@ def gpus(picture: Picture) -> dict[Device, Gpu]:
     """State of every GPU that has a sample where it counts."""
     found: dict[Device, Gpu] = {}
     for device, samples in picture.memo(devices).items():
-        ordered = in_order(picture, samples)
+        ordered = [sample for sample in in_order(picture, samples) if _has_values(sample)]
         window = _window(picture, ordered)
         if window:
             found[device] = _judge(picture, device, window, ordered)
     return _compare_peers(found)
 
 
+def _has_values(sample: GpuSample) -> bool:
+    return sample.lost or sample.util_percent is not None or sample.power_w is not None
+
+
 def _window(picture: Picture, samples: list[GpuSample]) -> list[GpuSample]:
     """Samples that show the silence: after T0 and before the engine ends itself; the newest when nothing is silent."""
-    began, t0 = picture.memo(kill), picture.memo(progress).t0
-    end_s = began.at_s if began is not None else None
+    t0, end_s = picture.memo(progress).t0, kill_s(picture, samples[0].host if samples else None)
     timed = [(moment_s(picture, sample), sample) for sample in samples]
     alive = [(at, one) for at, one in timed if at is None or end_s is None or at <= end_s + picture.clock_error_s]
     if t0 is not None:
@@ -111,14 +114,22 @@ def _judge(picture: Picture, device: Device, window: list[GpuSample], history: l
     elif throttle & POWER_CAP:
         state = "compute"
     else:
-        inside = {id(sample) for sample in window}
-        past = [sample for sample in history if id(sample) not in inside]
+        past = _before_t0(picture, history)
         state = _nature(memory if _reports_memory(picture, history) else None, power, limit, past)
     return Gpu(
         device=device, state=state, origin=newest.origin, util=util, memory=memory, power_w=power,
         sm_mhz=_middle([sample.sm_mhz for sample in window]), throttle=throttle,
         used_mib=_middle([sample.mem_used_mib for sample in window]), says=_says(device, lost, util, memory, power),
     )  # fmt: skip
+
+
+def _before_t0(picture: Picture, history: list[GpuSample]) -> list[GpuSample]:
+    """Samples of the time when the engine still made progress: only they show what its work looks like."""
+    t0 = picture.memo(progress).t0
+    if t0 is None:
+        return []
+    timed = [(moment_s(picture, sample), sample) for sample in history]
+    return [sample for at_s, sample in timed if at_s is not None and at_s <= t0.at_s]
 
 
 def _nature(memory: float | None, power: float | None, limit: float | None, past: list[GpuSample]) -> State:
@@ -163,7 +174,7 @@ def _reports_memory(picture: Picture, history: list[GpuSample]) -> bool:
         return True
     if not any(one.mem_util_percent is not None for one in history):
         return False
-    if any(one.mem_used_mib is not None for one in history):
+    if any(one.mem_used_mib is not None or one.mem_temp_c is not None for one in history):
         return True
     names = {one.name for one in history if one.name}
     return any(one.name in names and (one.mem_util_percent or 0) > 0 for one in picture.all(GpuSample))

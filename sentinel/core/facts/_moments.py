@@ -80,6 +80,16 @@ def _natural(seen: Observation) -> tuple[list[tuple[int, str]], int]:
     return parts, seen.origin.line or 0
 
 
+def kill_s(picture: Picture, host: str | None) -> float | None:
+    """When the engine began to end its processes on a host; a sign that names no host counts for every host."""
+    signs = ("sigquit", "kill_tree", "sigterm")
+    times = [
+        note.at_s for note in picture.all(Notice)
+        if note.notice in signs and note.at_s is not None and (host is None or note.host in (host, None))
+    ]  # fmt: skip
+    return min(times, default=None)
+
+
 def failure_s(picture: Picture) -> float | None:
     """When the engine first reported that something failed or began to end itself; None when it never did."""
     times = [note.at_s for note in picture.all(Notice) if note.notice in _FAILURES and note.at_s is not None]

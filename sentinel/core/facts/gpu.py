@@ -4,10 +4,11 @@ from collections.abc import Callable
 from statistics import median
 
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
+from sentinel.core.facts._devices import Device, devices, rank_of_bus, ranks_of_devices
 from sentinel.core.facts._gpu_state import IDLE_BIT, THERMAL, Gpu, gpus
-from sentinel.core.facts._moments import in_order
-from sentinel.core.facts._placing import Device, bus_number, devices, rank_of_bus, ranks_of_devices
+from sentinel.core.facts._moments import in_order, moment_s
 from sentinel.core.picture import Picture
+from sentinel.core.timeline import progress
 from sentinel.model.observation import GpuHealth, GpuSample
 
 MISSING = "nvidia-smi samples from the silence"
@@ -15,6 +16,8 @@ SLOW_CLOCK, CLOCK_FLOOR = 0.7, 0.5
 """Clock as a share of that of its peers or of its own past: slow with a thermal or power bit, and without one."""
 USED_SHARE = 0.25
 """A GPU that holds less than this share of the fullest one's memory is not one of the engine's."""
+WAITING_UTIL, UNWAITING_SHARE = 50.0, 0.3
+"""A rank whose peers wait for it in every step is less busy than they are: they spin, it does not."""
 CITED = 8
 
 
@@ -191,12 +194,32 @@ def _first_health(picture: Picture) -> Cite:
     return Cite(health.text or "no GPU asks for a reset", health.origin)
 
 
-def known_bus(picture: Picture, pci: str | None) -> bool:
-    """Whether a PCI address is that of a GPU in the evidence."""
-    bus = bus_number(pci)
-    return bus is not None and any(
-        bus_number(sample.pci) == bus for samples in picture.memo(devices).values() for sample in samples
-    )
+def _unwaiting(picture: Picture) -> Fact:
+    """Ranks that hardly keep their GPU busy while their peers' GPUs wait, during the time of progress."""
+    marks = picture.memo(progress).marks
+    placed = picture.memo(ranks_of_devices)
+    if not marks or not placed:
+        return unknown("nvidia-smi samples from a time of progress")
+    utils: dict[int, float] = {}
+    shown: dict[int, GpuSample] = {}
+    for device, rank in placed.items():
+        timed = [(moment_s(picture, one), one) for one in picture.memo(devices)[device] if one.util_percent is not None]
+        inside = [one for at, one in timed if at is not None and marks[0].at_s <= at <= marks[-1].at_s]
+        if len(inside) >= 3:
+            utils[rank] = median(one.util_percent or 0.0 for one in inside)
+            shown[rank] = inside[-1]
+    if len(utils) < 2:
+        return unknown("nvidia-smi samples of several ranks from a time of progress")
+    busiest = max(utils.values())
+    slow = sorted(rank for rank, util in utils.items() if busiest >= WAITING_UTIL and util <= UNWAITING_SHARE * busiest)
+    cites = [
+        Cite(
+            f"rank {rank}'s GPU was {utils[rank]:.0f} % busy during decode, the busiest {busiest:.0f} %",
+            shown[rank].origin,
+        )
+        for rank in slow or sorted(utils)[:2]
+    ]
+    return Fact(value=tuple(slow) if len(slow) * 2 <= len(utils) else (), cites=tuple(cites))
 
 
 def _spec(name: str, unit: str, about: str, compute: Callable[[Picture], Fact]) -> FactSpec:
@@ -214,6 +237,8 @@ FACTS: tuple[FactSpec, ...] = (
     _spec("gpu.reset_ranks", "ranks", "Ranks whose GPU asks for a reset, by nvidia-smi.", _reset_ranks),
     _spec("gpu.throttled_ranks", "ranks", "Ranks whose GPU runs far below the clock of its peers or of its past.",
           _throttled),
+    _spec("gpu.unwaiting_ranks", "ranks", "Ranks whose GPU is hardly busy in each step while their peers' GPUs wait.",
+          _unwaiting),
     _spec("gpu.all_spinning", "bool", "Every GPU of the engine is busy with waiting.", _all("spin")),
     _spec("gpu.all_computing", "bool", "Every GPU of the engine computes.", _all("compute")),
     _spec("gpu.all_busy", "bool", "Every GPU of the engine is fully busy.", _all("spin", "compute", "busy")),
