@@ -95,7 +95,7 @@ class _Feed:
             origin=dump.origin, at_s=dump.at_s, host=dump.host, pid=dump.pid, tags=tags, title=dump.title,
             rank=rank_hint(self.context.name) if dump.pid is None else None, tool="faulthandler",
             threads=tuple(
-                Thread(name=name, tid=None, state=_state(current), owns_gil=current or None, frames=tuple(frames))
+                Thread(name=name, tid=None, state=_state(current), frames=tuple(frames))
                 for name, current, frames in dump.threads
             ),
         )  # fmt: skip
