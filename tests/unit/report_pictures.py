@@ -38,142 +38,52 @@ def picture_of(seen: list[AnyObservation]) -> Picture:
 
 
 def callback_observations() -> list[AnyObservation]:
+    """Two ranks of one host that decode until 34 s; then GPU 0 spins, GPU 1 idles, a callback thread waits for a lock."""
+    log = "engine_rank0.log"
     seen: list[AnyObservation] = [
-        Phase(
-            origin=Origin("engine_rank0.log", 1), at_s=START_S + 1, engine="sglang", phase="load", edge="begin", rank=0
-        ),
-        Phase(
-            origin=Origin("engine_rank0.log", 2), at_s=START_S + 8, engine="sglang", phase="ready", edge="begin", rank=0
-        ),
+        Phase(origin=Origin(log, 1), at_s=START_S + 1, engine="sglang", phase="load", edge="begin", rank=0),
+        Phase(origin=Origin(log, 2), at_s=START_S + 8, engine="sglang", phase="ready", edge="begin", rank=0),
     ]
-    seen += [
-        Decode(
-            origin=Origin("engine_rank0.log", 10 + step),
-            at_s=START_S + 10 + step,
-            engine="sglang",
-            running=8,
-            queued=2,
-            tags=Tags(tp=0),
-        )
-        for step in range(25)
-    ]
-    for tick in range(180):
-        at_s = START_S + tick * 0.25
-        for index in (0, 1):
-            stuck = at_s > START_S + 34.5
-            util = (100.0 if index == 0 else 0.0) if stuck else (85.0 if tick > 40 else 0.0)
-            power = (118.0 if index == 0 else 76.0) if stuck else (420.0 if tick > 40 else 75.0)
-            seen.append(
-                GpuSample(
-                    origin=Origin("gpu.csv", 2 * tick + index),
-                    at_s=at_s,
-                    index=index,
-                    util_percent=util,
-                    mem_util_percent=0.0 if stuck else 30.0,
-                    power_w=power,
-                    power_limit_w=700.0,
-                    sm_mhz=1980.0,
-                    temp_c=34.0,
-                    mem_used_mib=1157.0,
-                    throttle=0,
-                )
-            )
+    seen += [_decode(log, 10 + step, START_S + 10 + step, tags=Tags(tp=0)) for step in range(25)]
+    seen += [_gpu(tick, index) for tick in range(180) for index in (0, 1)]
     for rank, pid in ((0, 782), (1, 783)):
-        seen.append(
-            NcclComm(
-                origin=Origin(f"nccl.{rank}.log", 4),
-                at_s=START_S + 5,
-                pid=pid,
-                comm="0xa",
-                comm_id="0x7e57",
-                comm_rank=rank,
-                nranks=2,
-                event="init_complete",
-            )
-        )
-        seen.append(
-            Enqueues(
-                origin=Origin(f"nccl.{rank}.log", 1434),
-                at_s=START_S + 34,
-                pid=pid,
-                comm="0xa",
-                nranks=2,
-                total=897,
-                by_op={"AllGather": 747, "AllReduce": 150},
-                first_op_count=0,
-                last_op_count=0,
-                tail=_tail("AllGather", 16160),
-                digest_every=64,
-                digest="d",
-            )
-        )
+        seen += _traced(f"nccl.{rank}.log", rank, pid, 2, {"AllGather": 747, "AllReduce": 150}, "AllGather")
         seen.append(_python_stack(rank, pid, "synchronize"))
         seen.append(_native_stack(rank, pid, blocked=rank == 1))
     return seen
 
 
 def divergence_observations(nranks: int) -> list[AnyObservation]:
+    """Ranks on hosts of eight: 5 enqueued one all-reduce fewer, 7 has no trace, 3 and 9 (where they exist) no stack."""
     seen: list[AnyObservation] = []
     for rank in range(nranks):
-        host, pid = f"node{1 + rank // 8}", 4000 + rank
-        seen.append(
-            NcclComm(
-                origin=Origin(f"{host}/nccl.{pid}.log", 4),
-                at_s=START_S,
-                pid=pid,
-                host=host,
-                comm="0xb",
-                comm_id="0xfeed",
-                comm_rank=rank,
-                nranks=nranks,
-                event="init_complete",
-            )
+        host, pid, late = f"node{1 + rank // 8}", 4000 + rank, rank == 5
+        log, trace = f"{host}/engine.log", f"{host}/nccl.{pid}.log"
+        seen += [_decode(log, 100 * rank + step, START_S + 14 + step, host, pid, rank=rank) for step in range(20)]
+        life, counts = _traced(
+            trace, rank, pid, nranks, {"AllReduce": 61_440 - late}, "AllGather" if late else "AllReduce", host
         )
-        seen += [
-            Decode(
-                origin=Origin(f"{host}/engine.log", 100 * rank + step),
-                at_s=START_S + 14 + step,
-                host=host,
-                pid=pid,
-                engine="sglang",
-                running=8,
-                queued=0,
-                rank=rank,
-            )
-            for step in range(20)
-        ]
-        if rank != 7:
-            late = rank == 5
-            seen.append(
-                Enqueues(
-                    origin=Origin(f"{host}/nccl.{pid}.log", 9000),
-                    at_s=START_S + 34,
-                    pid=pid,
-                    host=host,
-                    comm="0xb",
-                    nranks=nranks,
-                    total=61_440 - late,
-                    by_op={"AllReduce": 61_440 - late},
-                    first_op_count=0,
-                    last_op_count=61_439,
-                    tail=_tail("AllGather" if late else "AllReduce", 4096),
-                    digest_every=64,
-                    digest=str(late),
-                )
-            )
+        seen += [life] if rank == 7 else [life, counts]
         if rank == 3:
-            seen.append(
-                Stack(
-                    origin=Origin(f"{host}/pyspy_{rank}.txt", 1),
-                    tool="py-spy",
-                    pid=pid,
-                    host=host,
-                    error="Permission denied: ptrace scope",
-                )
-            )
+            denied = "Permission denied: ptrace scope"
+            seen.append(Stack(origin=Origin(f"{host}/pyspy_3.txt", 1), tool="py-spy", pid=pid, host=host, error=denied))
         elif rank != 9:
-            seen.append(_python_stack(rank, pid, "sample_tokens" if rank == 5 else "all_reduce", host))
-    seen += [
+            seen.append(_python_stack(rank, pid, "sample_tokens" if late else "all_reduce", host))
+    return [*seen, *_aftermath(nranks)]
+
+
+def _aftermath(nranks: int) -> list[AnyObservation]:
+    """What the world says of the divergence after T0."""
+    lagging = {"AllReduce": {"5": 61_439, "others": 61_440}}
+    answer = RasComm(
+        comm_id="0xc0",
+        size=nranks,
+        status="MISMATCH",
+        errors=(),
+        missing=(RasRank(rank=7, host="node1"),),
+        mismatch=lagging,
+    )
+    return [
         NcclNote(
             origin=Origin("node2/nccl.4011.log", 77),
             at_s=START_S + 60,
@@ -202,36 +112,91 @@ def divergence_observations(nranks: int) -> list[AnyObservation]:
             running=8,
             waiting=3,
         ),
-        Ras(
-            origin=Origin("ras.txt", 1),
-            at_s=START_S + 70,
-            comms=(
-                RasComm(
-                    comm_id="0xfeed",
-                    size=nranks,
-                    status="MISMATCH",
-                    errors=(),
-                    missing=(RasRank(rank=7, host="node1"),),
-                    mismatch={"AllReduce": {"5": 61_439, "others": 61_440}},
-                ),
-            ),
-        ),
-        FlightTrace(
-            origin=Origin("fr_0.json"),
-            rank=0,
-            version="2.10",
-            entries=(),
-            groups=(_group("0", "default_pg", nranks, 748),),
-        ),
-        FlightTrace(
-            origin=Origin("fr_5.json"),
-            rank=5,
-            version="2.10",
-            entries=(),
-            groups=(_group("0", "default_pg", nranks, 747),),
-        ),
+        Ras(origin=Origin("ras.txt", 1), at_s=START_S + 70, comms=(answer,)),
+        _flight(0, nranks, 748),
+        _flight(5, nranks, 747),
     ]
-    return seen
+
+
+def _decode(
+    log: str,
+    line: int,
+    at_s: float,
+    host: str | None = None,
+    pid: int | None = None,
+    *,
+    rank: int | None = None,
+    tags: Tags | None = None,
+) -> Decode:
+    return Decode(
+        origin=Origin(log, line),
+        at_s=at_s,
+        host=host,
+        pid=pid,
+        engine="sglang",
+        running=8,
+        queued=2,
+        rank=rank,
+        tags=tags,
+    )
+
+
+def _gpu(tick: int, index: int) -> GpuSample:
+    at_s = START_S + tick * 0.25
+    busy, stuck = tick > 40, at_s > START_S + 34.5
+    util, power = (85.0, 420.0) if busy else (0.0, 75.0)
+    if stuck:
+        util, power = (100.0, 118.0) if index == 0 else (0.0, 76.0)
+    return GpuSample(
+        origin=Origin("gpu.csv", 2 * tick + index),
+        at_s=at_s,
+        index=index,
+        util_percent=util,
+        mem_util_percent=0.0 if stuck else 30.0,
+        power_w=power,
+        power_limit_w=700.0,
+        sm_mhz=1980.0,
+        temp_c=34.0,
+        mem_used_mib=1157.0,
+        throttle=0,
+    )
+
+
+def _traced(
+    log: str, rank: int, pid: int, nranks: int, by_op: dict[str, int], last: str, host: str | None = None
+) -> tuple[NcclComm, Enqueues]:
+    life = NcclComm(
+        origin=Origin(log, 4),
+        at_s=START_S + 5,
+        host=host,
+        pid=pid,
+        comm="0xa",
+        comm_id="0xc0",
+        comm_rank=rank,
+        nranks=nranks,
+        event="init_complete",
+    )
+    counts = Enqueues(
+        origin=Origin(log, 1434),
+        at_s=START_S + 34,
+        host=host,
+        pid=pid,
+        comm="0xa",
+        nranks=nranks,
+        total=sum(by_op.values()),
+        by_op=by_op,
+        first_op_count=0,
+        last_op_count=0,
+        tail=_tail(last, 16160),
+        digest_every=64,
+        digest=last,
+    )
+    return life, counts
+
+
+def _flight(rank: int, nranks: int, enqueued: int) -> FlightTrace:
+    group = _group("0", "default_pg", nranks, enqueued)
+    return FlightTrace(origin=Origin(f"fr_{rank}.json"), rank=rank, version="2.10", entries=(), groups=(group,))
 
 
 def _group(name: str, desc: str, nranks: int, enqueued: int) -> FlightGroup:
