@@ -79,8 +79,10 @@ def _stack(process: _Process, context: Context) -> Stack:
     rows = (row for _, _, rows in process.threads for row in rows)
     anchors = sorted({row.address for row in rows if row.symbol and _DRIVER_SYMBOL.match(row.symbol)})
     starts = _driver_starts(process)
+    entries = _thread_entries(process)
     threads = tuple(
-        Thread(name=name, tid=tid, frames=tuple(_frames(rows, anchors, starts))) for tid, name, rows in process.threads
+        Thread(name=name, tid=tid, frames=tuple(_frames(rows, anchors, starts, entries)))
+        for tid, name, rows in process.threads
     )
     return Stack(
         origin=process.origin, host=context.host, pid=process.pid, rank=rank_hint(context.name), tool="eu-stack",
@@ -88,12 +90,13 @@ def _stack(process: _Process, context: Context) -> Stack:
     )  # fmt: skip
 
 
-def _frames(rows: list[_Row], anchors: list[int], starts: frozenset[int]) -> Iterator[Frame]:
+def _frames(rows: list[_Row], anchors: list[int], starts: frozenset[int], entries: frozenset[int]) -> Iterator[Frame]:
     from_start = False
     marked = []
     for row in reversed(rows):
         from_start = row.address in starts or (from_start and row.symbol is None)
         near = bool(anchors) and anchors[0] - DRIVER_REACH <= row.address <= anchors[-1] + DRIVER_REACH
+        near = near and row.address not in entries
         driver = row.module is None and (
             bool(row.symbol and _DRIVER_SYMBOL.match(row.symbol)) or (row.symbol is None and (near or from_start))
         )
@@ -109,6 +112,12 @@ def _driver_starts(process: _Process) -> frozenset[int]:
         if len(rows) >= 6 and rows[0].symbol in _POLL and all(row.symbol is None for row in rows[1:]):
             pollers[rows[-3].address] += 1
     return frozenset(address for address, count in pollers.items() if count >= 2)
+
+
+def _thread_entries(process: _Process) -> frozenset[int]:
+    """Where the C library starts threads: the two outermost frames that most threads share."""
+    ends: Counter[int] = Counter(row.address for _, _, rows in process.threads for row in rows[-2:])
+    return frozenset(address for address, count in ends.items() if count > 1 and count * 2 >= len(process.threads))
 
 
 def _recognise(sample: Sample) -> bool:

@@ -130,7 +130,7 @@ def callback_of(thread: Thread) -> Callback | None:
     while frames and in_driver(frames[-1]):
         frames.pop()
         driver += 1
-    own = [frame for frame in frames if not _is_start(frame) and not in_driver(frame) and not _is_wait(frame)]
+    own = [frame for frame in frames if not (_is_start(frame) or in_driver(frame) or _is_wait(frame))]
     if not driver or not own:
         return None
     return Callback(plain(own[-1].function), _wait_of(frames))

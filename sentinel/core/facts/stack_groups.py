@@ -126,7 +126,7 @@ def _cite_core(core: Reading) -> Cite:
 
 
 def _parked(joined: StackViews) -> bool:
-    """Every process that was seen waits for work; while the first scheduler is parked, the others await its broadcast."""
+    """Every process that was seen waits for work; while one scheduler is parked, the others await its broadcast."""
     places = {view.place for view in joined.ranks.values()}
     if any(core.place != "idle_loop" for core in _latest(joined.cores)):
         return False
