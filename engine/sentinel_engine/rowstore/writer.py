@@ -1,0 +1,168 @@
+"""Writes RWS1 files: pages from rows, digests while writing, the manifest last."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import native
+from .errors import StagingFailed
+from .geometry import PAGE_BYTES, Header
+from .manifest import CHUNK_BYTES, Chunk, Manifest, manifest_path
+
+Rows = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+RowSource = Callable[[NDArray[np.int64]], Rows]
+Progress = Callable[[int, int], None]
+
+_BLOCK_PAGES = 2048  # 8 MiB of pages are encoded and written at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What the manifest says about the origin of a table."""
+
+    hash_parameters: dict[str, Any]
+    source: dict[str, Any]
+    source_digest: bytes = bytes(32)
+
+
+NO_PROVENANCE = Provenance(hash_parameters={}, source={"kind": "unknown"})
+
+
+def formula_source(header: Header) -> RowSource:
+    """Rows that are a pure function of (layer, global id), for tests and benchmarks."""
+    fmt = header.row_format
+
+    def rows(ids: NDArray[np.int64]) -> Rows:
+        whole = native.formula_rows(header.layer, ids, fmt.row_bytes)
+        return whole[:, : fmt.code_bytes], whole[:, fmt.code_bytes :]
+
+    return rows
+
+
+class _ChunkDigests:
+    """Digests of a stream, cut every 64 MiB."""
+
+    def __init__(self, offset: int) -> None:
+        self.chunks: list[Chunk] = []
+        self._offset = offset
+        self._start_new()
+
+    def _start_new(self) -> None:
+        self._sha, self._crc, self._bytes = hashlib.sha256(), 0, 0
+
+    def add(self, block: memoryview) -> None:
+        while len(block):
+            part = block[: CHUNK_BYTES - self._bytes]
+            self._sha.update(part)
+            self._crc = native.crc32c(part, self._crc)
+            self._bytes += len(part)
+            block = block[len(part) :]
+            if self._bytes == CHUNK_BYTES:
+                self.close()
+
+    def close(self) -> None:
+        if self._bytes:
+            self.chunks.append(
+                Chunk(self._offset, self._bytes, self._sha.hexdigest(), self._crc)
+            )
+            self._offset += self._bytes
+        self._start_new()
+
+
+def encode_blocks(header: Header, source: RowSource) -> Iterator[NDArray[np.uint8]]:
+    """The data region as arrays of whole pages."""
+    per_page = header.row_format.rows_per_page
+    block_rows = per_page * _BLOCK_PAGES
+    for first in range(0, header.slice.rows, block_rows):
+        ids = header.slice.global_ids(first, block_rows)
+        codes, scales = source(ids)
+        yield native.encode_pages(header.layer, header.generation, ids, codes, scales, per_page)
+
+
+def _write_data(
+    file: BinaryIO, header: Header, source: RowSource, progress: Progress
+) -> tuple[Chunk, ...]:
+    digests = _ChunkDigests(header.data_offset)
+    file.seek(header.data_offset)
+    done = 0
+    for block in encode_blocks(header, source):
+        file.write(block.data)
+        digests.add(memoryview(block).cast("B"))
+        done += block.nbytes
+        progress(done, header.pages * PAGE_BYTES)
+    digests.close()
+    return tuple(digests.chunks)
+
+
+def _geometry(header: Header) -> dict[str, Any]:
+    fmt = header.row_format
+    return {
+        "layer": header.layer,
+        "rows": header.slice.rows,
+        "code_type": fmt.code_type.name.lower(),
+        "scale_type": "ue8m0",
+        "code_bytes": fmt.code_bytes,
+        "scale_bytes": fmt.scale_bytes,
+        "codes_per_scale": fmt.codes_per_scale,
+        "rows_per_page": fmt.rows_per_page,
+        "data_offset": header.data_offset,
+        "ranges": [[part.head, part.start, part.count] for part in header.slice.ranges],
+    }
+
+
+def _durably(path: Path, content: bytes) -> None:
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
+def write_table(
+    path: Path,
+    header: Header,
+    source: RowSource,
+    *,
+    provenance: Provenance = NO_PROVENANCE,
+    progress: Progress = lambda _done, _total: None,
+) -> Manifest:
+    """Write a table and its manifest; on failure nothing remains under either name."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            # Space is claimed first: running out of it in the middle would waste the whole copy.
+            os.posix_fallocate(file.fileno(), 0, header.file_bytes)
+            chunks = _write_data(file, header, source, progress)
+            manifest = Manifest(
+                geometry=_geometry(header),
+                chunks=chunks,
+                hash_parameters=provenance.hash_parameters,
+                source=provenance.source,
+            )
+            final = replace(
+                header,
+                manifest_digest=manifest.digest(),
+                source_digest=provenance.source_digest,
+            )
+            file.seek(0)
+            file.write(final.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+        _durably(manifest_path(path), manifest.canonical())
+    except OSError as error:
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+        raise StagingFailed(
+            f"{path}: {error.strerror}; {header.file_bytes} bytes are needed, free some space or "
+            "choose another directory"
+        ) from error
+    return manifest
