@@ -178,15 +178,18 @@ class Clock:
             return
         start, end = min(low for low, _ in spans), max(high for _, high in spans)
         first, last = min(times.frames), max(times.frames)
-        for zone in sorted(_ZONES_S, key=abs):
-            if first + zone <= end + LATE_WRITE_S and last + zone >= start - LATE_WRITE_S:
-                self._zones[host] = float(zone)
-                if zone:
-                    self.error_s += QUARTER_S
-                    self.notes.append(
-                        f"zone of {host or 'the host'} guessed from overlapping logs: {zone / 3600:+.2f} h"
-                    )
-                return
+        fitting = [
+            zone
+            for zone in sorted(_ZONES_S, key=lambda zone: (zone % 3600 != 0, abs(zone)))
+            if first + zone <= end + LATE_WRITE_S and last + zone >= start - LATE_WRITE_S
+        ]
+        if fitting:
+            self._zones[host] = float(fitting[0])
+            where = host or "the host"
+            self.notes.append(f"zone of {where} guessed from overlapping logs: UTC{fitting[0] / 3600:+.2f} h")
+            if fitting[0]:  # servers mostly run on UTC; any other guess may be wrong by as much as also fits
+                self.error_s += (max(fitting) - min(fitting)) / 2 + QUARTER_S
+            return
         self.notes.append(f"times of {host or 'a document'} in UTC lie apart from all others; read as they are")
 
 
