@@ -8,8 +8,9 @@ import click
 import msgspec
 
 from sentinel.scoring.ablate import AblationKind, ablate_case, tally
-from sentinel.scoring.cases import Case, opened
+from sentinel.scoring.cases import GENERATED, Case, opened
 from sentinel.scoring.expected import LabelError
+from sentinel.scoring.markdown import read_explanations, report
 from sentinel.scoring.run import Analyse, Result, analyse, analyse_isolated, score_case
 from sentinel.scoring.summary import confusion_lines, line, summarise, totals
 from sentinel.testing.corpus import CorpusError
@@ -22,6 +23,7 @@ from sentinel.testing.corpus import CorpusError
 @click.option("--ablate", type=click.Choice(["sources", "ranks", "all"]), help="Take sources or ranks away instead.")
 @click.option("--generate", type=click.IntRange(min=1), metavar="N", help="Score N generated cases as well.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the generated cases.")
+@click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write the accuracy report to FILE.")
 @click.option("--wrong-only", is_flag=True, help="Print only the cases that are not right.")
 def command(
     paths: tuple[Path, ...],
@@ -30,6 +32,7 @@ def command(
     ablate: AblationKind | None,
     generate: int | None,
     seed: int,
+    markdown: Path | None,
     wrong_only: bool,
 ) -> None:
     """Score the analyser on every folder with expected.yaml and evidence/ below PATHS (also in *.tar.zst archives).
@@ -43,7 +46,9 @@ def command(
         with opened(paths, generate=generate, seed=seed) as cases:
             if not cases:
                 raise click.UsageError("no case (expected.yaml beside evidence/) found")
-            if ablate is None:
+            if markdown is not None:
+                wrong = _markdown(cases, analyser, markdown, ablate, generate, seed)
+            elif ablate is None:
                 wrong = _score(cases, analyser, as_json, wrong_only)
             else:
                 wrong = _ablate(cases, analyser, ablate, as_json, wrong_only)
@@ -64,6 +69,21 @@ def _score(cases: Sequence[Case], analyser: Analyse, as_json: bool, wrong_only: 
     else:
         click.echo("\n" + "\n".join(confusion_lines(summary)) + "\n\n" + "\n".join(totals(summary)))
     return summary.right < summary.cases
+
+
+def _markdown(
+    cases: Sequence[Case], analyser: Analyse, path: Path, ablate: AblationKind | None, generate: int | None, seed: int
+) -> bool:
+    """Score everything, ablate what was not generated, write the report; misses explained beside it count as known."""
+    explanations = read_explanations(path.with_suffix(".yaml"))
+    results = [score_case(case, analyser) for case in cases]
+    kept = [case for case in cases if case.corpus != GENERATED] if ablate is not None else []
+    outcomes = [outcome for case in kept for outcome in ablate_case(case, ablate or "all", analyser)]
+    given = " ".join(["sentinel score tests/corpus", *([f"--generate {generate} --seed {seed}"] if generate else [])])
+    command_line = f"{given}{f' --ablate {ablate}' if ablate else ''} --markdown {path.name}"
+    path.write_text(report(results, outcomes, explanations, command_line), encoding="utf-8")
+    click.echo("\n".join(totals(summarise(results))))
+    return any(not result.mark.right and result.name not in explanations for result in results)
 
 
 def _ablate(cases: Sequence[Case], analyser: Analyse, kind: AblationKind, as_json: bool, wrong_only: bool) -> bool:

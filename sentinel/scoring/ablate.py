@@ -33,6 +33,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """One ablated run."""
 
     case: str
+    corpus: str
     without: str
     outcome: OutcomeName
     says: str
@@ -88,7 +89,7 @@ def ablate_case(case: Case, kind: AblationKind, analyser: Analyse) -> Iterator[O
             if len(paths) < everything:
                 verdict = _without(evidence, paths, analyser)
                 outcome = judge_outcome(verdict, whole, case.expected)
-                yield Outcome(case=case.name, without=name, outcome=outcome, says=_says(verdict))
+                yield Outcome(case=case.name, corpus=case.corpus, without=name, outcome=outcome, says=_says(verdict))
 
 
 def judge_outcome(verdict: Verdict, whole: Verdict, expected: Expected) -> OutcomeName:

@@ -35,6 +35,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One scored case."""
 
     name: str
+    corpus: str
     expected: Expected
     verdict: Verdict
     mark: Mark
@@ -78,6 +79,7 @@ def score_case(case: Case, analyser: Analyse = analyse) -> Result:
         measured = analyser(evidence)
     return Result(
         name=case.name,
+        corpus=case.corpus,
         expected=case.expected,
         verdict=measured.verdict,
         mark=mark(measured.verdict, case.expected),

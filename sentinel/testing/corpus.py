@@ -32,6 +32,19 @@ def pack(folder: Path, archive: Path) -> None:
     archive.write_bytes(zstandard.ZstdCompressor(level=LEVEL).compress(buffer.getvalue()))
 
 
+def case_names(archive: Path) -> tuple[str, ...]:
+    """Names of the cases in an archive, without unpacking it to disk. Raises CorpusError when it is none."""
+    try:
+        with (
+            archive.open("rb") as raw,
+            zstandard.ZstdDecompressor().stream_reader(raw) as plain,
+            tarfile.open(fileobj=plain, mode="r|") as tar,
+        ):
+            return tuple(sorted({entry.name.partition("/")[0] for entry in tar}))
+    except (tarfile.TarError, zstandard.ZstdError) as error:
+        raise CorpusError(f"{archive}: {error}") from error
+
+
 def unpack(archive: Path, target: Path) -> Path:
     """Unpack into `target` (created) and return it. Raises CorpusError on links, devices, paths that leave, or size."""
     target.mkdir(parents=True, exist_ok=True)
