@@ -96,7 +96,7 @@ nccl_host in *: ncclCommWindowRegister ncclCommWindowDeregister ncclCommRegister
     register_comm_window
 # The driver, blocking the caller.
 native_call in *: cuLaunchHostFunc cudaLaunchHostFunc cuStreamAddCallback cudaStreamAddCallback launch_hostfunc
-native_call in cuda/memory.py torch/: _host_emptyCache pin_memory cudaHostRegister cudaHostUnregister
+native_call in torch/: _host_emptyCache pin_memory cudaHostRegister cudaHostUnregister
 # Compiling.
 compile in triton/: compile _do_compile make_cubin make_ptx make_llir make_ttgir make_ttir ast_to_ttir do_bench
     _bench benchmark autotune compile_module_from_src
@@ -140,6 +140,7 @@ compile: flashinfer/jit/ deep_gemm/jit/ tvm_ffi/cpp
 compile: triton/compiler/ but __getattribute__ __getattr__ launch_metadata __getitem__ runner _init_handles
 compile: triton/backends/ but __call__ load_binary get_current_device is_active get_device_properties
 grammar: xgrammar/ outlines/ outlines_core/ llguidance/ lmformatenforcer/
+native_call: cuda/memory.py
 load: safetensors/ model_loader/ huggingface_hub/ torch/serialization.py
 kv_transfer: kv_connector/ but __init__ _get_kv_connector_output maybe_get_kv_connector_output
 kv_transfer: lmcache/ mooncake/ nixl/ nixl_connector common/conn.py

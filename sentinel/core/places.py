@@ -4,7 +4,7 @@ A thread is read from its innermost frame outwards. The first frame that names a
 (lock, queue, socket, sleep, file) is kept until a frame further out says what is waited for. Tables: `place_tables.py`
 and `wait_tables.py`. Threads that only wait for work never decide.
 
-Words: idle_loop gpu_wait collective control_broadcast nccl_host comm_init lock file_io native_call callback compile gc
+Words: idle_loop gpu_wait collective control_broadcast nccl_host comm_init lock file_io socket native_call compile gc
 grammar kv_transfer load step sleep pause frontend unknown.
 """
 
@@ -49,7 +49,8 @@ for _rule in WEAK_PYTHON:
 @dataclass(frozen=True, slots=True)
 class ThreadPlace:
     """Place of one thread. `site` is its deepest engine frame ("" unknown), `frame` the decisive one; `wait` is the
-    generic wait at the top of the stack (mutex, gil, event, queue, sleep, file, poll, yield, ioctl or "")."""
+    generic wait at the top of the stack (mutex, gil, event, queue, sleep, file, poll, message, yield, ioctl or "").
+    """
 
     place: str
     site: str = ""
@@ -187,11 +188,7 @@ class _Walk:
                 self.wait, self.waiting_at = kind, frame
             return None
         place = _decisive(name, file)
-        if (
-            place is not None
-            and name in LOOPS
-            and (self.wait in ("queue", "poll", "event", "sleep") or not self._busy())
-        ):
+        if place is not None and name in LOOPS and (self.wait in _PATIENT or not self._busy()):
             return "idle_loop"
         return place
 
@@ -223,7 +220,7 @@ class _Walk:
         if self.wait == "sleep" and context in (None, "step"):
             return "sleep"
         if context == "step":
-            return "step" if self.wait == "poll" else "lock"
+            return _IN_STEP.get(self.wait, "lock")
         if context is None:
             return "lock" if self.wait == "event" and site_of(self.frames) else "unknown"
         return context
@@ -235,6 +232,8 @@ class _Walk:
         return context or "unknown"
 
 
+_PATIENT = frozenset({"queue", "poll", "event", "sleep", "message"})
+_IN_STEP = {"message": "step", "poll": "socket"}
 _HARD = {"mutex": "lock", "gil": "lock", "file": "file_io", "ioctl": "native_call"}
 _SHARPER = frozenset({("mutex", "event"), ("gil", "event"), ("poll", "file"), ("gil", "mutex")})
 

@@ -36,7 +36,8 @@ _broadcast_reqs_across_ranks get_new_requests recv_requests_from_tokenizer getNe
 IDLE = CONTROL | _words("""
 _process_input_queue process_input_queue maybe_sleep maybe_sleep_on_idle idle_sleep self_check_during_idle on_idle
 check_memory get_from_request_queue get_from_waiting_queue _wait_for_requests wait_for_requests run_task_loop
-main_loop wait_for_work worker_busy_loop async_output_busy_loop forward_thread_func_ forward_thread_func _maybe_sleep
+main_loop wait_for_work wait_for_request next_request worker_busy_loop async_output_busy_loop forward_thread_func_
+forward_thread_func _maybe_sleep
 """)
 """Functions in which an engine process waits for the next thing to do."""
 
@@ -82,12 +83,14 @@ event in threading.py synchronize.py: wait wait_for acquire join _wait_for_tstat
 event in concurrent/futures: result exception wait as_completed
 queue in concurrent/futures: _worker
 mutex in filelock: acquire __enter__
-poll in multiprocessing/: _recv _recv_bytes recv recv_bytes poll _poll wait
+message in multiprocessing/: _recv _recv_bytes recv recv_bytes poll _poll wait
+message in shm_broadcast.py: dequeue acquire_read acquire_write enqueue wait
+message in subprocess.py: communicate _communicate wait _wait _try_wait
 poll in zmq/ io_struct.py: poll recv recv_multipart recv_pyobj recv_string recv_json sock_recv _recv_multipart
 poll in selectors.py: select
-poll in subprocess.py: communicate _communicate wait _wait _try_wait
-poll in socket.py ssl.py: readinto read recv recv_into recvfrom accept
-poll in shm_broadcast.py: dequeue acquire_read acquire_write enqueue wait
+poll in socket.py ssl.py urllib3/ http/client.py: readinto read recv recv_into recvfrom accept connect sendall
+file in tempfile.py pathlib codecs.py _pyio.py gzip.py shutil.py mmap memmap.py npyio numpy/lib: read readinto readline
+    readlines read_text read_bytes write open load fromfile copyfileobj __new__
 sleep in asyncio/tasks: sleep
 """)
 """Generic waits; what they mean depends on the frames around them. Ones further out replace inner ones."""

@@ -14,7 +14,7 @@ MEETING = frozenset({"gpu_wait", "collective", "control_broadcast", "nccl_host",
 
 COLLECTIVES = frozenset({"collective", "control_broadcast", "nccl_host", "comm_init"})
 APART = frozenset(
-    {"lock", "file_io", "native_call", "sleep", "compile", "gc", "grammar", "kv_transfer", "load", "pause"}
+    {"lock", "file_io", "socket", "native_call", "sleep", "compile", "gc", "grammar", "kv_transfer", "load", "pause"}
 )
 """Places in which a rank waits for nothing that its peers do: against a waiting peer they decide without a majority."""
 

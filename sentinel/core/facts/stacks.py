@@ -17,6 +17,7 @@ PLACES: dict[str, str] = {
     "comm_init": "are in rendezvous or communicator set-up",
     "lock": "wait for a lock of the host",
     "file_io": "are in a file operation",
+    "socket": "wait for a socket in the middle of a step",
     "native_call": "are in a driver or native call that blocks their interpreter",
     "compile": "compile a kernel or graph",
     "gc": "are in the garbage collector",
