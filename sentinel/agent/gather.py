@@ -59,7 +59,7 @@ class Gather:
                     self.shed += 1
                     continue
                 yield said
-        except Exception as error:  # noqa: BLE001 - isolation: see the module docstring
+        except Exception as error:
             health.failures += 1
             health.why = f"{type(error).__name__}: {error}"
             health.back_off_s = min(max(2 * health.back_off_s, BACK_OFF_FIRST_S), BACK_OFF_MAX_S)

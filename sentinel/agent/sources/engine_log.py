@@ -1,0 +1,93 @@
+"""An engine's log, followed and parsed as it grows."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sentinel.agent.ring import Ring
+from sentinel.agent.source import Said
+from sentinel.agent.tail import Tail
+from sentinel.collector import Context, Line, LogParser
+from sentinel.collectors import packaged_log, sglang_log, torch_log, trtllm_log, vllm_log
+from sentinel.evidence.framing import Unframer, detect
+from sentinel.model.engine import Engine
+from sentinel.model.observation import Observation
+from sentinel.model.stamp import Stamp
+
+PARSERS: dict[str, tuple[LogParser, ...]] = {
+    "sglang": (sglang_log.PARSER, torch_log.PARSER),
+    "vllm": (vllm_log.PARSER, torch_log.PARSER),
+    "packaged": (packaged_log.PARSER, sglang_log.PARSER, torch_log.PARSER),
+    "trtllm": (trtllm_log.PARSER, torch_log.PARSER),
+}
+PIECES_PER_POLL = 4
+QUIET_S = 2.0
+
+
+class EngineLog:
+    """Says what the log says. Lines that arrive are stamped with their arrival; history keeps its printed times."""
+
+    every_s = 0.5
+
+    def __init__(self, engine: Engine, path: Path, ring: Ring) -> None:
+        self.name = f"log:{engine.key}"
+        self._engine, self._ring = engine, ring
+        self._tail = Tail(path)
+        self._unframer: Unframer | None = None
+        self._feeds: list[Callable[[Iterable[Line]], Iterator[Observation]]] = []
+        self._flush_at_s: float | None = None
+        self._path = path
+        self._live = False
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes skipped because the log grew faster than it was read."""
+        return self._tail.lost_bytes
+
+    def poll(self, now: Stamp) -> Iterator[Said]:
+        """Observations of the lines that were completed since; held-back ones once the log has been quiet."""
+        quiet = True
+        for data in islice(self._tail.read(), PIECES_PER_POLL):
+            quiet = False
+            if self._unframer is None:
+                self._start(data, now)
+            assert self._unframer is not None
+            self._ring.write(f"engine-{self._engine.root.pid}.log", data, now.mono_s)
+            yield from self._parsed(self._unframer.feed(data), now)
+            self._flush_at_s = now.mono_s + QUIET_S
+        if quiet and self._flush_at_s is not None and now.mono_s >= self._flush_at_s:
+            self._flush_at_s = None
+            yield from self._parsed([], now)
+        self._live |= self._unframer is not None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._tail.close()
+
+    def _parsed(self, lines: list[Line], now: Stamp) -> Iterator[Said]:
+        for feed in self._feeds:
+            for seen in feed(lines):
+                yield Said(self._engine.key, self._stamped(seen, now))
+
+    def _start(self, head: bytes, now: Stamp) -> None:
+        self._unframer = Unframer(detect(head))
+        year = time.gmtime(now.wall_s).tm_year
+        context = Context(name=str(self._path), year=year)
+        self._feeds = [parser.start(context) for parser in PARSERS[self._engine.adapter]]
+
+    def _stamped(self, seen: Observation, now: Stamp) -> Any:
+        if self._live:
+            return msgspec.structs.replace(seen, at_s=now.wall_s)
+        if seen.at_s is None:
+            return seen
+        # Engines print local time; the agent reads it in the host's zone.
+        return msgspec.structs.replace(seen, at_s=min(seen.at_s - _zone_s(seen.at_s), now.wall_s))
+
+
+def _zone_s(at_s: float) -> int:
+    """Seconds by which the host's local time is ahead of UTC at that time."""
+    return time.localtime(at_s).tm_gmtoff

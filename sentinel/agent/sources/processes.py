@@ -1,0 +1,62 @@
+"""States of an engine's processes: one small read each, told when a state changes and now and then.
+
+A stopped, zombie or uninterruptible process is evidence by itself and needs no stack.
+"""
+
+import os
+from collections.abc import Iterator
+
+from sentinel.agent import procfs
+from sentinel.agent.source import Said
+from sentinel.model.engine import Engine
+from sentinel.model.observation import Origin, ProcessRow, ProcessTable
+from sentinel.model.stamp import Stamp
+
+TELL_EVERY_S = 30.0
+
+
+class Processes:
+    """Watches the processes of one engine."""
+
+    every_s = 1.0
+
+    def __init__(self, engine: Engine) -> None:
+        self.name = f"processes:{engine.key}"
+        self.engine = engine
+        self._states: dict[int, str] = {}
+        self._cpu: dict[int, tuple[float, int]] = {}
+        self._told_s = 0.0
+        self._tick_hz = os.sysconf("SC_CLK_TCK")
+
+    def poll(self, now: Stamp) -> Iterator[Said]:
+        """A table when a state letter changed since the last one."""
+        rows, states = [], {}
+        for process in self.engine.processes:
+            fields = procfs.stat_fields(process.id.pid)
+            if fields is None or len(fields) < 20 or int(fields[19]) != process.id.started_ticks:
+                continue
+            # Running and sleeping alternate all the time; only what is neither is news.
+            states[process.id.pid] = fields[0] if fields[0] in "TtDZ" else "-"
+            rows.append(
+                ProcessRow(
+                    pid=process.id.pid,
+                    ppid=int(fields[1]),
+                    state=fields[0],
+                    command=process.title,
+                    cpu_percent=self._cpu_percent(process.id.pid, int(fields[11]) + int(fields[12]), now),
+                )
+            )
+        if states != self._states or now.mono_s - self._told_s >= TELL_EVERY_S:
+            self._states, self._told_s = states, now.mono_s
+            table = ProcessTable(origin=Origin("proc/stat"), at_s=now.wall_s, rows=tuple(rows), complete=False)
+            yield Said(self.engine.key, table)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _cpu_percent(self, pid: int, ticks: int, now: Stamp) -> float | None:
+        before = self._cpu.get(pid)
+        self._cpu[pid] = (now.mono_s, ticks)
+        if before is None or now.mono_s <= before[0]:
+            return None
+        return round(100.0 * (ticks - before[1]) / self._tick_hz / (now.mono_s - before[0]), 1)

@@ -1,0 +1,176 @@
+"""The agent's configuration: one frozen record, strict, every value with the place it came from.
+
+Zero configuration is the normal case. `sentinel.yaml` overrides defaults, `SENTINEL_<SECTION>_<KEY>` overrides the
+file. Unknown keys are errors that name the nearest known one; values that could not work together are refused at load.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from sentinel.model.event import CoreSettings
+
+DEFAULT_PATH = Path("/etc/sentinel/sentinel.yaml")
+FILE_BYTES_MAX = 1 << 20
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; the message says which key and what to do."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds. `time_scale` divides all of them, for drills; the product runs at 1."""
+
+    silence_floor_s: float = 8.0
+    silence_factor: float = 6.0
+    capture_after_s: float = 60.0
+    capture_budget_s: float = 20.0
+    boot_silence_s: float = 300.0
+    rejudge_every_s: float = 30.0
+    tick_s: float = 0.5
+    discover_every_s: float = 2.0
+    time_scale: float = 1.0
+
+
+class Folders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where things are kept; all below `state` unless set."""
+
+    state: str = "/var/lib/sentinel"
+    journal: str = ""
+    ring: str = ""
+    incidents: str = ""
+
+
+class Sources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Switches; a source that is off is listed as unavailable, never as healthy."""
+
+    engine_log: bool = True
+    nccl_debug: bool = True
+    metrics: bool = True
+    processes: bool = True
+    pressure: bool = True
+    kernel_log: bool = True
+    gpu: bool = True
+    rdma: bool = True
+    block: bool = True
+    store_page: bool = True
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of what is kept on disk."""
+
+    journal_bytes: int = 256 << 20
+    incidents_kept: int = 20
+    incident_bytes: int = 256 << 20
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set."""
+
+    timing: Timing = Timing()
+    folders: Folders = Folders()
+    sources: Sources = Sources()
+    limits: Limits = Limits()
+
+    def core(self) -> CoreSettings:
+        """What the core needs, scaled."""
+        scale = self.timing.time_scale
+        names = [name for name in CoreSettings.__struct_fields__ if hasattr(self.timing, name)]
+        scaled = {name: getattr(self.timing, name) / (1.0 if name == "silence_factor" else scale) for name in names}
+        return CoreSettings(**scaled, recovered_after_s=10.0 / scale)
+
+    def folder(self, name: str) -> Path:
+        """Path of a folder by its name in `folders`."""
+        given: str = getattr(self.folders, name)
+        return Path(given) if given else Path(self.folders.state) / name
+
+
+SECTIONS = {"timing": Timing, "folders": Folders, "sources": Sources, "limits": Limits}
+
+
+def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> tuple[Config, dict[str, str]]:
+    """(configuration, origin of every value as `section.key` -> words). Raises ConfigError.
+
+    `path` None reads the default file if it exists.
+    """
+    values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    origins = {f"{section}.{key}": "default" for section, kind in SECTIONS.items() for key in kind.__struct_fields__}
+    source = path or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
+    if source is not None:
+        for section, key, value in _from_file(source):
+            values[section][key] = value
+            origins[f"{section}.{key}"] = str(source)
+    for name, section, key, text in _from_environ(os.environ if environ is None else environ):
+        values[section][key] = yaml.safe_load(text)
+        origins[f"{section}.{key}"] = name
+    try:
+        config = msgspec.convert(values, Config, strict=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source or 'environment'}: {error}") from error
+    _check(config)
+    return config, origins
+
+
+def effective(config: Config, origins: Mapping[str, str]) -> Iterator[str]:
+    """The configuration in force, one line a value with its origin."""
+    for section, kind in SECTIONS.items():
+        for key in kind.__struct_fields__:
+            value = getattr(getattr(config, section), key)
+            yield f"{section}.{key} = {value!r}  # {origins[f'{section}.{key}']}"
+
+
+def _from_file(path: Path) -> Iterator[tuple[str, str, Any]]:
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    if len(text) > FILE_BYTES_MAX:
+        raise ConfigError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
+    try:
+        loaded = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path}: sections such as `timing:` are expected")
+    for section, keys in loaded.items():
+        if section not in SECTIONS:
+            raise ConfigError(f"{path}: {section} is not a section{_hint(str(section), SECTIONS)}")
+        if not isinstance(keys, dict):
+            raise ConfigError(f"{path}: {section} needs keys below it")
+        known = SECTIONS[section].__struct_fields__
+        for key, value in keys.items():
+            if key not in known:
+                raise ConfigError(f"{path}: {section}.{key} is not a setting{_hint(str(key), known)}")
+            yield section, key, value
+
+
+def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+    for name, text in sorted(environ.items()):
+        prefix, _, rest = name.partition("_")
+        section, _, key = rest.lower().partition("_")
+        if prefix == "SENTINEL" and section in SECTIONS:
+            if key not in SECTIONS[section].__struct_fields__:
+                raise ConfigError(f"{name}: not a setting{_hint(key, SECTIONS[section].__struct_fields__)}")
+            yield name, section, key, text
+
+
+def _check(config: Config) -> None:
+    timing = config.timing
+    for key in Timing.__struct_fields__:
+        if getattr(timing, key) <= 0:
+            raise ConfigError(f"timing.{key} must be above 0")
+    if timing.capture_after_s < timing.silence_floor_s:
+        raise ConfigError(
+            "timing.capture_after_s is below timing.silence_floor_s: evidence would be taken before anything is "
+            "suspected; raise the first or lower the second"
+        )
+
+
+def _hint(word: str, known: Any) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
