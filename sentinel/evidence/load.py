@@ -64,17 +64,20 @@ class Gathering:
 
         Parsers are total, so an exception here is a bug: its type is reported to the person like any other loss.
         """
-        before = len(self.seen)
+        before = len(self.seen) + self.dropped
         try:
-            while piece := list(islice(given, _PIECE)):
-                self.seen.extend(piece)
+            while True:
+                count = len(self.seen)
+                self.seen.extend(islice(given, _PIECE))
+                if len(self.seen) < count + _PIECE:
+                    break
                 if len(self.seen) > 2 * self.document.limits.kept_last:
                     self._thin()
         except Refused:
             raise
         except Exception as error:
             self.document.note(f"the parser {parser} failed with {type(error).__name__}; please report this")
-        if len(self.seen) > before:
+        if len(self.seen) + self.dropped > before:
             self.readers[parser] = None
 
     def finish(self) -> list[Observation]:

@@ -22,6 +22,7 @@ from sentinel.model.observation import (
     GpuKernels,
     GpuSample,
     KernelEvent,
+    KernelLog,
     NcclComm,
     NcclNote,
     Observation,
@@ -63,11 +64,11 @@ def settle(
 ) -> list[Observation]:
     """All observations with hosts, ranks of last resort and wall times, in order of time."""
     placed = [list(_placed(seen, name, hosts, clock)) for seen, name in zip(documents, names, strict=True)]
-    boots = _boot_times(placed, clock)
-    placed = [[_since_boot(seen, boots) for seen in observations] for observations in placed]
     placed = [_stepped(observations, name, clock) for observations, name in zip(placed, names, strict=True)]
     span = _span(placed)
     placed = [_dated(observations, span) for observations in placed]
+    boots = _boot_times(placed, clock)
+    placed = [[_since_boot(seen, boots) for seen in observations] for observations in placed]
     snapshots = _snapshot_times(placed, names, hosts, clock, span)
     keyed: list[tuple[float, int, int, Observation]] = []
     for number, (observations, taken_s) in enumerate(zip(placed, snapshots, strict=True)):
@@ -93,9 +94,16 @@ def _dated(observations: list[Observation], span: tuple[float, float] | None) ->
     return [
         seen
         if seen.at_s is not None or seen.clock_s is None
-        else msgspec.structs.replace(seen, at_s=nearest_day(seen.clock_s, *span))
+        else _on_day(seen, nearest_day(seen.clock_s, *span) - seen.clock_s)
         for seen in observations
     ]
+
+
+def _on_day(seen: Observation, midnight_s: float) -> Observation:
+    at_s = midnight_s + (seen.clock_s or 0.0)
+    if isinstance(seen, BootTime) and not seen.dated:
+        return msgspec.structs.replace(seen, at_s=at_s, boot_s=midnight_s + seen.boot_s, dated=True)
+    return msgspec.structs.replace(seen, at_s=at_s)
 
 
 def _snapshot_times(
@@ -145,7 +153,15 @@ def _stepped(observations: list[Observation], name: str, clock: Clock) -> list[O
 
 
 def _moved(seen: Observation, by_s: float) -> Observation:
-    return seen if seen.at_s is None else msgspec.structs.replace(seen, at_s=seen.at_s + by_s)
+    """An observation with its times moved, those of its span and of the boot included."""
+    if seen.at_s is None:
+        return seen
+    if isinstance(seen, KernelLog) and seen.first_at_s is not None and seen.last_at_s is not None:
+        first_s, last_s = seen.first_at_s + by_s, seen.last_at_s + by_s
+        return msgspec.structs.replace(seen, at_s=seen.at_s + by_s, first_at_s=first_s, last_at_s=last_s)
+    if isinstance(seen, BootTime):
+        return msgspec.structs.replace(seen, at_s=seen.at_s + by_s, boot_s=seen.boot_s + by_s)
+    return msgspec.structs.replace(seen, at_s=seen.at_s + by_s)
 
 
 def _placed(observations: list[Observation], name: str, hosts: Hosts, clock: Clock) -> Iterator[Observation]:
@@ -155,20 +171,22 @@ def _placed(observations: list[Observation], name: str, hosts: Hosts, clock: Clo
     short_years = bool(clock.documents[name].short)
     rank, tags = _hints(name) if _one_process(observations) else (None, None)
     for seen in observations:
+        by_s = 0.0
+        if seen.at_s is not None and (shift_s or short_years):
+            by_s = clock.right_year(name, seen.at_s) - seen.at_s + shift_s
+        elif seen.at_s is not None and zone_s and (isinstance(seen, FlightTrace) or states_utc(name, seen.at_s)):
+            by_s = zone_s
+        timed = _moved(seen, by_s) if by_s else seen
         changes: dict[str, object] = {}
         host = fallback if seen.host is None else hosts.alias.get(short(seen.host), short(seen.host))
         if host != seen.host:
             changes["host"] = host
-        if seen.at_s is not None and (shift_s or short_years):
-            changes["at_s"] = clock.right_year(name, seen.at_s) + shift_s
-        elif seen.at_s is not None and zone_s and (isinstance(seen, FlightTrace) or states_utc(name, seen.at_s)):
-            changes["at_s"] = seen.at_s + zone_s
         if seen.rank is None and seen.tags is None and isinstance(seen, _OF_ONE_PROCESS):
             if rank is not None:
                 changes["rank"] = rank
             elif tags is not None:
                 changes["tags"] = tags
-        yield msgspec.structs.replace(seen, **changes) if changes else seen
+        yield msgspec.structs.replace(timed, **changes) if changes else timed
 
 
 def _one_process(observations: list[Observation]) -> bool:
@@ -193,7 +211,7 @@ def _boot_times(placed: list[list[Observation]], clock: Clock) -> dict[str | Non
     both: dict[str | None, list[float]] = defaultdict(list)
     for observations in placed:
         for seen in observations:
-            if isinstance(seen, BootTime):
+            if isinstance(seen, BootTime) and seen.dated:
                 stated[seen.host].append((seen.error_s, seen.boot_s))
             elif isinstance(seen, KernelEvent) and seen.mono_s is not None and seen.at_s is not None:
                 both[seen.host].append(seen.at_s - seen.mono_s)
