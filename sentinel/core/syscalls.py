@@ -9,8 +9,11 @@ from typing import Literal
 
 from sentinel.model.observation import ThreadRow
 
-Wait = Literal["running", "mutex", "condition", "file_read", "read", "open", "poll", "sleep", "pause", "ioctl", "other"]
-"""`file_read`: a read that waits for storage. `read`: a read of something that need not be a file (pipe, socket)."""
+Wait = Literal[
+    "running", "mutex", "condition", "file_read", "read", "aio", "open", "poll", "sleep", "pause", "ioctl", "other"
+]
+"""`file_read`: a read or sync of a file. `read`: a read of something that need not be a file (pipe, socket).
+`aio`: a wait for asynchronous I/O, which an idle I/O thread does too."""
 
 _X86: dict[int, str] = {
     0: "read", 17: "pread", 19: "read", 295: "pread", 327: "pread", 2: "open", 257: "open", 437: "open", 208: "aio",
@@ -49,8 +52,10 @@ def wait_of(row: ThreadRow, arch: str) -> Wait:
     call = (_ARM if arch == "aarch64" else _X86).get(row.syscall)
     if call == "futex":
         return _futex(row.args)
-    if call in ("pread", "aio", "fsync"):
+    if call in ("pread", "fsync"):
         return "file_read"
+    if call == "aio":
+        return "file_read" if row.state == "D" or waits_for_storage(row) else "aio"
     if call == "read":
         return "file_read" if waits_for_storage(row) or row.state == "D" else "read"
     if call in ("open", "poll", "sleep", "pause", "ioctl"):

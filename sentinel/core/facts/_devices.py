@@ -165,8 +165,8 @@ def _by_blocks(picture: Picture, found: dict[Device, int]) -> dict[Device, int]:
     blocks: dict[str | None, int] = {}
     for host in counts:
         placed = {rank for (owner, _), rank in found.items() if owner == host}
-        direct = {everyone.index(rank) // size for rank in placed | _on(_direct_on, picture, host) if rank in everyone}
-        relayed = {everyone.index(rank) // size for rank in _on(_relayed_on, picture, host) if rank in everyone}
+        direct = {everyone.index(rank) // size for rank in placed | _on(direct_on, picture, host) if rank in everyone}
+        relayed = {everyone.index(rank) // size for rank in _on(relayed_on, picture, host) if rank in everyone}
         if len(direct) > 1:
             return {}
         if direct or len(relayed) == 1:
@@ -187,7 +187,7 @@ def _on(source: Callable[[Picture], dict[str | None, set[int]]], picture: Pictur
     return picture.memo(source).get(host, set())
 
 
-def _direct_on(picture: Picture) -> dict[str | None, set[int]]:
+def direct_on(picture: Picture) -> dict[str | None, set[int]]:
     """Ranks whose process is known to run on a host."""
     found = {host: set(ranks) for host, ranks in picture.memo(ranks_by_host).items()}
     for host, ranks in _spoken_of(picture, Stack, ThreadTable, NcclComm).items():
@@ -195,7 +195,7 @@ def _direct_on(picture: Picture) -> dict[str | None, set[int]]:
     return found
 
 
-def _relayed_on(picture: Picture) -> dict[str | None, set[int]]:
+def relayed_on(picture: Picture) -> dict[str | None, set[int]]:
     """Ranks that a log on a host speaks of: a launcher's console also carries lines of other hosts."""
     return _spoken_of(picture, Decode, Prefill, Phase, Notice)
 

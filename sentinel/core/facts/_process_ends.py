@@ -1,0 +1,68 @@
+"""Which ranks' processes ended: missing from a table that shows their peers, or killed."""
+
+from collections import defaultdict
+
+from sentinel.core.fact import Cite
+from sentinel.core.facts._devices import direct_on, relayed_on
+from sentinel.core.facts._placing import processes, rank_of_pid
+from sentinel.core.facts._processes import ENGINE, newest_tables, rank_of_row
+from sentinel.core.identity import Process
+from sentinel.core.picture import Picture
+from sentinel.model.observation import KernelEvent, KernelLog, Notice, ProcessExit, ProcessTable
+
+_KILL_CODES = ("-9", "137")
+
+
+def absent_ranks(picture: Picture) -> dict[int, Cite]:
+    """Ranks that should be in the newest whole table of their host and are not, with what shows it.
+
+    A table counts when it lists at least as many of the host's ranks as it lacks (a partial listing lacks most), or
+    when it lists the host's first process and nothing of an engine.
+    """
+    known: dict[str | None, dict[int, Process]] = defaultdict(dict)
+    for process, rank in picture.memo(processes).items():
+        known[process[0]][rank] = process
+    found: dict[int, Cite] = {}
+    for host, table in picture.memo(newest_tables).items():
+        present = {found_rank for row in table.rows if (found_rank := rank_of_row(picture, host, row)) is not None}
+        expected = set(known.get(host, {}))
+        if host is not None and len(known) == 1 and None in known:
+            expected = set(known[None])
+        absent = expected - present
+        if present and len(present) >= len(absent):
+            says = "is not in a process table that shows its peers"
+        elif not present and _is_empty_host(table):
+            absent = expected | picture.memo(direct_on).get(host, set()) | picture.memo(relayed_on).get(host, set())
+            says = "has no process: the whole table of its host shows no engine"
+        else:
+            continue
+        found.update({rank: Cite(f"rank {rank} {says}", table.origin) for rank in absent})
+    return found
+
+
+def _is_empty_host(table: ProcessTable) -> bool:
+    """A table that begins with the host's init and lists nothing of an engine."""
+    init = any(row.pid == 1 and not ENGINE.search(row.command) and row.command for row in table.rows)
+    return init and not any(ENGINE.search(row.command[:400]) for row in table.rows)
+
+
+def killed(picture: Picture) -> dict[int, Cite] | None:
+    """Ranks ended by SIGKILL, by exit codes, the kernel log or the agent; None when nothing could tell."""
+    sources = picture.has(KernelLog) or picture.has(ProcessExit)
+    found: dict[int, Cite] = {}
+    for event in picture.all(KernelEvent):
+        rank = rank_of_pid(picture, event.host, event.pid) if event.event == "oom_kill" else None
+        if rank is not None:
+            found.setdefault(rank, Cite(f"rank {rank} was killed: {event.text[:120]}", event.origin))
+    for note in picture.all(Notice):
+        code = note.fields.get("exit_code")
+        if note.notice in ("subprocess_exit", "worker_died") and code is not None:
+            sources = True
+            rank = picture.rank_of(note)
+            if rank is not None and code.strip() in _KILL_CODES:
+                found.setdefault(rank, Cite(f"rank {rank} ended with exit code {code}", note.origin))
+    for ended in picture.all(ProcessExit):
+        rank = picture.rank_of(ended)
+        if rank is not None and (ended.exit_code in (-9, 137) or "SIGKILL" in ended.how):
+            found.setdefault(rank, Cite(f"rank {rank} ended: {ended.how}", ended.origin))
+    return found if found or sources else None
