@@ -14,7 +14,7 @@ from sentinel.model.observation import DeviceCounters, Origin, Pressure, Process
 CITED = 8
 MEMORY_FULL, MEMORY_SOME = 20.0, 50.0
 IO_FULL, IO_SOME = 40.0, 60.0
-"""Percent of the last 10 s in which all, or some, tasks waited. Loading weights from disk stays below the memory ones."""
+"""Percent of the last 10 s in which all, or some, tasks waited. Loading weights stays below the limits for memory."""
 LOW_MEMORY, LOW_SWAP = 0.02, 0.02
 """Shares of memory and swap below which nothing is left to give."""
 STALLS_PER_S, SWAPS_PER_S = 100.0, 1000.0
@@ -221,7 +221,7 @@ def _spec(name: str, unit: str, about: str, compute: Callable[[Picture], Fact]) 
 
 
 FACTS: tuple[FactSpec, ...] = (
-    _spec("memory.pressure_hosts", "hosts", "Hosts whose tasks wait for memory, or that have none left.", _memory_hosts),
+    _spec("memory.pressure_hosts", "hosts", "Hosts whose tasks wait for memory, or without any left.", _memory_hosts),
     _spec("memory.pressure", "bool", "Some host's tasks wait for memory, or it has none left.", _memory_pressure),
     _spec("memory.reclaim_ranks", "ranks", "Ranks with a thread that looks for free memory.", _reclaim_ranks),
     _spec("memory.reclaim_hosts", "hosts", "Hosts with a thread that looks for free memory.", _reclaim_hosts),
