@@ -21,7 +21,8 @@ EVERY_S = 2.0
 BYTES_MAX = 4 << 20
 FAMILIES = (
     "sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:realtime_tokens_total",
-    "sglang:generation_tokens_total", "sglang:num_grammar_queue_reqs", "sglang:num_decode_transfer_queue_reqs", "sglang:num_prefill_inflight_queue_reqs",
+    "sglang:generation_tokens_total", "sglang:num_grammar_queue_reqs", "sglang:num_decode_transfer_queue_reqs",
+    "sglang:num_prefill_inflight_queue_reqs",
     "sglang:num_paused_reqs", "sglang:token_usage", "vllm:num_requests_running", "vllm:num_requests_waiting",
     "vllm:generation_tokens_total", "vllm:prompt_tokens_total", "vllm:iteration_tokens_total_count",
     "vllm:kv_cache_usage_perc", "vllm:engine_sleep_state", "sentinel_engine_",

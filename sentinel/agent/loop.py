@@ -1,0 +1,238 @@
+"""The agent's loop: the world in, the core's effects out, everything journalled in between.
+
+One thread gathers, steps the core and writes the journal. Captures run on a thread of their own and come back as
+events. An effect is durable in the journal before it is carried out; an event that could not be journalled is not
+given to the core either, so that a replay sees exactly what the core saw.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from sentinel import __version__
+from sentinel.agent.capture import Capture, Captured
+from sentinel.agent.discovery import Discovery
+from sentinel.agent.gather import Gather
+from sentinel.agent.incidents import Incidents
+from sentinel.agent.ring import Ring
+from sentinel.agent.source import Source
+from sentinel.agent.sources.engine_log import EngineLog
+from sentinel.agent.sources.kernel import KernelRecords
+from sentinel.agent.sources.metrics import Metrics
+from sentinel.agent.sources.nccl_files import NcclFiles
+from sentinel.agent.sources.pressure import HostPressure
+from sentinel.agent.sources.processes import Processes
+from sentinel.config import Config
+from sentinel.core.agent import AgentCore
+from sentinel.core.rules import Rule
+from sentinel.model.effect import AnyEffect, Recovered, StartCapture, WriteBundle
+from sentinel.model.engine import Engine
+from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, Started, Tick
+from sentinel.model.stamp import Stamp
+from sentinel.plumbing.clock import Clock
+from sentinel.record.journal import Journal, JournalError
+
+Listener = Callable[[Stamp, AnyEffect], None]
+CAPTURES_MAX = 2
+
+
+@dataclass(slots=True)
+class AgentLoop:
+    """Owns all parts of the agent. `run` until `stop` is set; `turn` is one round, for tests and the view."""
+
+    config: Config
+    rules: Sequence[Rule]
+    clock: Clock
+    listeners: list[Listener] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+    core: AgentCore = field(init=False)
+    gather: Gather = field(default_factory=Gather)
+    journal_trouble: str = ""
+    _journal: Journal = field(init=False)
+    _ring: Ring = field(init=False)
+    _incidents: Incidents = field(init=False)
+    _discovery: Discovery = field(default_factory=Discovery)
+    _engines: dict[str, Engine] = field(default_factory=dict)
+    _captured: "queue.SimpleQueue[tuple[StartCapture, Captured]]" = field(default_factory=queue.SimpleQueue)
+    _wanted: set[str] = field(default_factory=set)
+    _running: int = 0
+    _scan_due_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        limits = self.config.limits
+        self.core = AgentCore(self.rules)
+        self._journal = Journal(
+            self.config.folder("journal"),
+            segment_bytes=limits.journal_bytes // 16,
+        ).open()
+        self._ring = Ring(self.config.folder("ring"))
+        self._incidents = Incidents(self.config.folder("incidents"), limits.incidents_kept, limits.incident_bytes)
+        for source in self._host_sources():
+            self.gather.add(source)
+        self._give(Started(at=self.clock.now(), version=__version__, settings=self.config.core()))
+
+    def run(self) -> None:
+        """Turn until stopped."""
+        tick_s = self.config.timing.tick_s / self.config.timing.time_scale
+        try:
+            while not self.stop.wait(tick_s):
+                self.turn()
+        finally:
+            self.close()
+
+    def turn(self) -> None:
+        """One round: discover, gather, hear from captures, let time pass."""
+        now = self.clock.now()
+        if now.mono_s >= self._scan_due_s:
+            self._scan_due_s = now.mono_s + self.config.timing.discover_every_s / self.config.timing.time_scale
+            self._discover()
+        for said in self.gather.poll(self.clock.now()):
+            self._give(Observed(at=self.clock.now(), engine=said.engine, seen=said.seen))
+        while not self._captured.empty():
+            self._hear(*self._captured.get())
+        self._give(Tick(at=self.clock.now()))
+
+    def close(self) -> None:
+        """Stop the sources and make the journal durable."""
+        self.stop.set()
+        self.gather.close()
+        self._ring.close()
+        self._journal.close()
+
+    def _give(self, event: AnyEvent) -> None:
+        try:
+            self._journal.event(event)
+        except OSError as error:
+            self._journal_failed(error)
+        effects = self.core.step(event)
+        if effects:
+            self._carry_out(event.at, effects)
+
+    def _carry_out(self, at: Stamp, effects: Sequence[AnyEffect]) -> None:
+        try:
+            positions = [self._journal.effect(effect) for effect in effects]
+            self._journal.sync()
+        except OSError as error:
+            # Detection and capture go on without a journal; only what nobody can replay is lost.
+            self._journal_failed(error)
+            positions = [-1] * len(effects)
+        for position, effect in zip(positions, effects, strict=True):
+            outcome = self._act(at, effect)
+            if position >= 0 and not self.journal_trouble:
+                self._journal.outcome(position, outcome)
+            for listener in self.listeners:
+                listener(at, effect)
+
+    def _journal_failed(self, error: OSError) -> None:
+        self.journal_trouble = f"journal: {error.strerror}; detection continues, replay will miss what follows"
+
+    def _act(self, at: Stamp, effect: AnyEffect) -> str:
+        match effect:
+            case StartCapture():
+                return self._start_capture(effect)
+            case WriteBundle():
+                return self._incidents.finish(effect.incident, self._ring)
+            case Recovered():
+                self._wanted.discard(effect.incident)
+        self._incidents.note(at, effect)
+        return "done"
+
+    def _start_capture(self, effect: StartCapture) -> str:
+        engine = self._engines.get(effect.engine)
+        if engine is None or self._running >= CAPTURES_MAX:
+            self._captured.put((effect, Captured(Path(), why_incomplete="too many captures at once")))
+            return "refused"
+        for source in self.gather.sources.values():
+            if isinstance(source, NcclFiles) and source.engine.key == engine.key:
+                source.tell_now()
+        self._wanted.add(effect.incident)
+        self._running += 1
+        folder = self._incidents.folder_of(effect.incident)
+        capture = Capture(engine, folder, self.clock, effect.budget_s, lambda: effect.incident in self._wanted)
+        thread = threading.Thread(
+            target=lambda: self._captured.put((effect, capture.run())), name="capture", daemon=True
+        )
+        thread.start()
+        return "started"
+
+    def _hear(self, effect: StartCapture, captured: Captured) -> None:
+        """A capture came back: what it found goes to the core as observations, then its end."""
+        self._running = max(0, self._running - 1)
+        for seen in self._incidents.observations(effect.incident, captured):
+            stamped = self.clock.now()
+            timed = seen if seen.at_s is not None else msgspec.structs.replace(seen, at_s=stamped.wall_s)
+            self._give(Observed(at=stamped, engine=effect.engine, seen=timed))  # type: ignore[arg-type]
+        self._give(
+            CaptureEnded(
+                at=self.clock.now(),
+                incident=effect.incident,
+                complete=captured.complete,
+                ranks_with_stacks=tuple(sorted(captured.with_stacks)),
+                ranks_without=tuple(sorted(captured.without)),
+                why_incomplete=captured.why_incomplete,
+            )
+        )
+
+    def _discover(self) -> None:
+        found = {engine.key: engine for engine in self._discovery.scan()}
+        for key in self._engines.keys() - found.keys():
+            for name in [name for name in self.gather.sources if name.endswith(f":{key}")]:
+                # What the log said last is evidence: read it before the source is dropped.
+                self._last_words(name)
+                self.gather.drop(name)
+            del self._engines[key]
+            self._give(EngineGone(at=self.clock.now(), key=key))
+        for key, engine in found.items():
+            if self._engines.get(key) != engine:
+                self._engines[key] = engine
+                self._give(EngineSeen(at=self.clock.now(), engine=engine))
+                self._follow(engine)
+
+    def _last_words(self, name: str) -> None:
+        now = self.clock.now()
+        source = self.gather.sources[name]
+        if name.startswith("log:"):
+            for said in source.poll(now):
+                self._give(Observed(at=now, engine=said.engine, seen=said.seen))
+
+    def _follow(self, engine: Engine) -> None:
+        for name, build in self._engine_sources(engine):
+            if name not in self.gather.sources:
+                self.gather.add(build())
+        for known in self.gather.sources.values():
+            if isinstance(known, Processes | NcclFiles) and known.engine.key == engine.key:
+                known.engine = engine
+
+    def _host_sources(self) -> list[Source]:
+        wanted = self.config.sources
+        sources: list[Source] = []
+        if wanted.pressure:
+            sources.append(HostPressure())
+        if wanted.kernel_log:
+            sources.append(KernelRecords(self._ring))
+        return sources
+
+    def _engine_sources(self, engine: Engine) -> Iterator[tuple[str, Callable[[], Source]]]:
+        wanted = self.config.sources
+        log = next((process.log for process in engine.processes if process.log), None)
+        if wanted.engine_log and log is not None:
+            yield f"log:{engine.key}", partial(EngineLog, engine, Path(log), self._ring)
+        if wanted.metrics and engine.url is not None:
+            yield f"metrics:{engine.key}", partial(Metrics, engine, self._ring)
+        if wanted.processes:
+            yield f"processes:{engine.key}", partial(Processes, engine)
+        if wanted.nccl_debug:
+            yield f"nccl:{engine.key}", partial(NcclFiles, engine)
+
+
+def open_loop(config: Config, rules: Sequence[Rule], clock: Clock) -> AgentLoop:
+    """The agent, ready to run. Raises JournalError when its folders cannot be written."""
+    try:
+        return AgentLoop(config, rules, clock)
+    except OSError as error:
+        raise JournalError(f"cannot use {config.folders.state}: {error.strerror}") from error
