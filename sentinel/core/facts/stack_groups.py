@@ -64,7 +64,7 @@ def odd_views(picture: Picture) -> tuple[RankView, ...] | None:
     return tuple(telling) if apart and len(rest) <= len(meeting.members) else ()
 
 
-def odd_ranks(picture: Picture) -> Fact:
+def _odd_ranks(picture: Picture) -> Fact:
     odd = picture.memo(odd_views)
     if odd is None:
         return unknown("stacks of at least two ranks")
@@ -72,7 +72,7 @@ def odd_ranks(picture: Picture) -> Fact:
     return Fact(value=tuple(sorted(view.rank for view in odd)), cites=(*cites(odd), *cites(others[:2])))
 
 
-def same_place(picture: Picture) -> Fact:
+def _same_place(picture: Picture) -> Fact:
     found = picture.memo(groups)
     members = [view for group in found for view in group.members]
     if len(members) < 2:
@@ -87,7 +87,7 @@ def split_groups(picture: Picture) -> tuple[Group, ...]:
     return tuple(group for group in picture.memo(groups) if group.place in COLLECTIVES)
 
 
-def split(picture: Picture) -> Fact:
+def _split(picture: Picture) -> Fact:
     found = picture.memo(split_groups)
     everyone = picture.memo(views).ranks
     if len(everyone) < 2:
@@ -96,7 +96,7 @@ def split(picture: Picture) -> Fact:
     return Fact(value=len(found) > 1, cites=cites(shown))
 
 
-def odd_collective_ranks(picture: Picture) -> Fact:
+def _odd_collective_ranks(picture: Picture) -> Fact:
     found = picture.memo(split_groups)
     if len(picture.memo(views).ranks) < 2:
         return unknown("stacks of at least two ranks")
@@ -106,7 +106,7 @@ def odd_collective_ranks(picture: Picture) -> Fact:
     return Fact(value=tuple(sorted(view.rank for view in odd)), cites=cites(shown))
 
 
-def engine_idle(picture: Picture) -> Fact:
+def _engine_idle(picture: Picture) -> Fact:
     joined = picture.memo(views)
     shown = list(joined.ranks.values())
     if not shown and not joined.cores:
@@ -114,7 +114,7 @@ def engine_idle(picture: Picture) -> Fact:
     return Fact(value=_parked(joined), cites=cites(shown) or tuple(_cite_core(core) for core in joined.cores[:1]))
 
 
-def core_place(picture: Picture) -> Fact:
+def _core_place(picture: Picture) -> Fact:
     cores = picture.memo(views).cores
     if not cores:
         return unknown("a stack of the EngineCore process")
@@ -143,21 +143,21 @@ def _latest(cores: list[Reading]) -> list[Reading]:
 
 FACTS: tuple[FactSpec, ...] = (
     FactSpec(
-        name="stack.odd_ranks", unit="ranks", compute=odd_ranks,
+        name="stack.odd_ranks", unit="ranks", compute=_odd_ranks,
         about="Ranks at another place of the host code than the ranks that wait together.",
     ),
-    FactSpec(name="stack.same_place", unit="bool", about="All ranks stand at one place.", compute=same_place),
+    FactSpec(name="stack.same_place", unit="bool", about="All ranks stand at one place.", compute=_same_place),
     FactSpec(
-        name="stack.split", unit="bool", compute=split,
+        name="stack.split", unit="bool", compute=_split,
         about="Two or more groups of ranks stand in different collectives.",
     ),
     FactSpec(
-        name="stack.odd_collective_ranks", unit="ranks", compute=odd_collective_ranks,
+        name="stack.odd_collective_ranks", unit="ranks", compute=_odd_collective_ranks,
         about="Ranks in another collective than the largest group.",
     ),
     FactSpec(
-        name="stack.engine_idle", unit="bool", compute=engine_idle,
+        name="stack.engine_idle", unit="bool", compute=_engine_idle,
         about="Every scheduler, core and worker that was seen waits for work.",
     ),
-    FactSpec(name="stack.core_place", unit="word", about="Place of vLLM's EngineCore.", compute=core_place),
+    FactSpec(name="stack.core_place", unit="word", about="Place of vLLM's EngineCore.", compute=_core_place),
 )  # fmt: skip

@@ -19,7 +19,7 @@ _WAIT_WORDS = {
 }  # fmt: skip
 
 
-def callback_blocked_ranks(picture: Picture) -> Fact:
+def _callback_blocked_ranks(picture: Picture) -> Fact:
     joined = picture.memo(views)
     looked = [view for view in joined.ranks.values() if any(_shows_all_threads(each) for each in view.readings)]
     blocked = [(view, each) for view in joined.ranks.values() for each in view.readings if _stuck(each)]
@@ -44,7 +44,7 @@ def _cite_callback(rank: int, reading: Reading) -> Cite:
     return Cite(says, reading.stack.origin)
 
 
-def gil_holder_ranks(picture: Picture) -> Fact:
+def _gil_holder_ranks(picture: Picture) -> Fact:
     """A thread keeps the interpreter lock while it sleeps or is in a native call; stopped processes do not count."""
     joined = picture.memo(views)
     stopped = picture.memo(stopped_processes)
@@ -68,11 +68,11 @@ def _tells_gil(stack: Stack) -> bool:
     return any(thread.owns_gil is not None for thread in stack.threads)
 
 
-def grammar_active(picture: Picture) -> Fact:
+def _grammar_active(picture: Picture) -> Fact:
     return _anywhere(picture, "grammar")
 
 
-def kv_transfer_active(picture: Picture) -> Fact:
+def _kv_transfer_active(picture: Picture) -> Fact:
     return _anywhere(picture, "kv_transfer")
 
 
@@ -89,7 +89,7 @@ def _anywhere(picture: Picture, place: str) -> Fact:
     return Fact(value=bool(hits or cores), cites=said or other)
 
 
-def busy_fronts(picture: Picture) -> Fact:
+def _busy_fronts(picture: Picture) -> Fact:
     """An event loop that code of the program keeps from its loop in every dump of that process."""
     by_pid: dict[tuple[str | None, int | None], list[Reading]] = defaultdict(list)
     for reading in picture.memo(views).fronts:
@@ -103,7 +103,7 @@ def busy_fronts(picture: Picture) -> Fact:
     return Fact(value=bool(busy), cites=said)
 
 
-def forked_compiler(picture: Picture) -> Fact:
+def _forked_compiler(picture: Picture) -> Fact:
     joined = picture.memo(views)
     if not joined.ranks:
         return unknown(NO_STACK)
@@ -140,11 +140,11 @@ def is_nccl(kernel: str) -> bool:
     return plain(kernel).startswith(("ncclDevKernel", "ncclKernel", "ncclSymk", "nccl"))
 
 
-def kernel_spin_ranks(picture: Picture) -> Fact:
+def _kernel_spin_ranks(picture: Picture) -> Fact:
     return _kernels(picture, nccl=False)
 
 
-def nccl_kernel_ranks(picture: Picture) -> Fact:
+def _nccl_kernel_ranks(picture: Picture) -> Fact:
     return _kernels(picture, nccl=True)
 
 
@@ -167,7 +167,7 @@ def _short(kernels: tuple[str, ...]) -> Iterator[str]:
         yield plain(kernel)
 
 
-def kernel_spin_hosts(picture: Picture) -> Fact:
+def _kernel_spin_hosts(picture: Picture) -> Fact:
     listings = picture.memo(resident)
     if not listings:
         return unknown("resident kernels of every GPU (cuda-gdb, after the restart is decided)")
@@ -178,43 +178,43 @@ def kernel_spin_hosts(picture: Picture) -> Fact:
 
 FACTS: tuple[FactSpec, ...] = (
     FactSpec(
-        name="stack.callback_blocked_ranks", unit="ranks", compute=callback_blocked_ranks,
+        name="stack.callback_blocked_ranks", unit="ranks", compute=_callback_blocked_ranks,
         about="Ranks in which a CUDA host callback is running and waits for a lock, a read or the interpreter.",
     ),
     FactSpec(
-        name="stack.place_callback_ranks", unit="ranks", compute=callback_blocked_ranks,
+        name="stack.place_callback_ranks", unit="ranks", compute=_callback_blocked_ranks,
         about="Ranks whose host callback is blocked (the deciding thread mostly waits for the GPU then).",
     ),
     FactSpec(
-        name="stack.gil_holder_ranks", unit="ranks", compute=gil_holder_ranks,
+        name="stack.gil_holder_ranks", unit="ranks", compute=_gil_holder_ranks,
         about="Ranks in which a thread keeps the interpreter lock while it sleeps or is in a native call.",
     ),
     FactSpec(
-        name="stack.grammar_active", unit="bool", compute=grammar_active,
+        name="stack.grammar_active", unit="bool", compute=_grammar_active,
         about="A thread of any engine process compiles or applies a grammar.",
     ),
     FactSpec(
-        name="stack.kv_transfer_active", unit="bool", compute=kv_transfer_active,
+        name="stack.kv_transfer_active", unit="bool", compute=_kv_transfer_active,
         about="A thread of any engine process waits in a KV-cache transfer or lookup.",
     ),
     FactSpec(
-        name="stack.frontend_busy", unit="bool", compute=busy_fronts,
+        name="stack.frontend_busy", unit="bool", compute=_busy_fronts,
         about="A front end's event loop is kept from its loop by code of the program.",
     ),
     FactSpec(
-        name="stack.forked_compiler", unit="bool", compute=forked_compiler,
+        name="stack.forked_compiler", unit="bool", compute=_forked_compiler,
         about="A compiling rank waits for a compiler process that it started.",
     ),
     FactSpec(
-        name="stack.kernel_spin_ranks", unit="ranks", compute=kernel_spin_ranks,
+        name="stack.kernel_spin_ranks", unit="ranks", compute=_kernel_spin_ranks,
         about="Ranks on whose GPU a kernel that is not NCCL's is resident.",
     ),
     FactSpec(
-        name="stack.kernel_spin_hosts", unit="hosts", compute=kernel_spin_hosts,
+        name="stack.kernel_spin_hosts", unit="hosts", compute=_kernel_spin_hosts,
         about="Hosts on whose GPU a kernel that is not NCCL's is resident.",
     ),
     FactSpec(
-        name="stack.nccl_kernel_ranks", unit="ranks", compute=nccl_kernel_ranks,
+        name="stack.nccl_kernel_ranks", unit="ranks", compute=_nccl_kernel_ranks,
         about="Ranks on whose GPU a NCCL kernel is resident.",
     ),
 )  # fmt: skip

@@ -57,12 +57,12 @@ def stands(view: RankView, place: str) -> bool:
     return view.place == place or any(place in reading.sides for reading in view.readings)
 
 
-def known_ranks(picture: Picture) -> Fact:
+def _known_ranks(picture: Picture) -> Fact:
     joined = picture.memo(views)
     return ranks_fact(joined, joined.ranks.values())
 
 
-def failed_ranks(picture: Picture) -> Fact:
+def _failed_ranks(picture: Picture) -> Fact:
     joined = picture.memo(views)
     if not joined.seen:
         return unknown(NO_STACK)
@@ -70,26 +70,26 @@ def failed_ranks(picture: Picture) -> Fact:
     return Fact(value=tuple(joined.failed), cites=tuple(said[:CITED]) or cites(joined.ranks.values()))
 
 
-def coverage(picture: Picture) -> Fact:
+def _coverage(picture: Picture) -> Fact:
     joined = picture.memo(views)
     everyone = {*world(picture), *joined.ranks}
     if not joined.seen or not everyone:
         return unknown(NO_STACK)
     return Fact(
-        value=len(joined.ranks) / len(everyone), cites=cites(joined.ranks.values()) or failed_ranks(picture).cites
+        value=len(joined.ranks) / len(everyone), cites=cites(joined.ranks.values()) or _failed_ranks(picture).cites
     )
 
 
-def waiting_ranks(picture: Picture) -> Fact:
+def _waiting_ranks(picture: Picture) -> Fact:
     joined = picture.memo(views)
     return ranks_fact(joined, (view for view in joined.ranks.values() if view.waits))
 
 
-def frozen_ranks(picture: Picture) -> Fact:
+def _frozen_ranks(picture: Picture) -> Fact:
     return _compared(picture, frozen=True)
 
 
-def moving_ranks(picture: Picture) -> Fact:
+def _moving_ranks(picture: Picture) -> Fact:
     return _compared(picture, frozen=False)
 
 
@@ -103,22 +103,22 @@ def _compared(picture: Picture, *, frozen: bool) -> Fact:
 
 
 FACTS: tuple[FactSpec, ...] = (
-    FactSpec(name="stack.known_ranks", unit="ranks", about="Ranks with at least one stack.", compute=known_ranks),
+    FactSpec(name="stack.known_ranks", unit="ranks", about="Ranks with at least one stack.", compute=_known_ranks),
     FactSpec(
-        name="stack.failed_ranks", unit="ranks", compute=failed_ranks,
+        name="stack.failed_ranks", unit="ranks", compute=_failed_ranks,
         about="Ranks of which a stack was tried and none came.",
     ),
-    FactSpec(name="stack.coverage", unit="ratio", about="Share of the ranks that have a stack.", compute=coverage),
+    FactSpec(name="stack.coverage", unit="ratio", about="Share of the ranks that have a stack.", compute=_coverage),
     FactSpec(
-        name="stack.waiting_ranks", unit="ranks", compute=waiting_ranks,
+        name="stack.waiting_ranks", unit="ranks", compute=_waiting_ranks,
         about="Ranks that wait for other ranks or for their GPU.",
     ),
     FactSpec(
-        name="stack.frozen_ranks", unit="ranks", compute=frozen_ranks,
+        name="stack.frozen_ranks", unit="ranks", compute=_frozen_ranks,
         about="Ranks whose deciding thread shows the same Python frames in every dump of a tool.",
     ),
     FactSpec(
-        name="stack.moving_ranks", unit="ranks", compute=moving_ranks,
+        name="stack.moving_ranks", unit="ranks", compute=_moving_ranks,
         about="Ranks whose deciding thread shows different Python frames in two dumps of a tool.",
     ),
     *(
