@@ -95,6 +95,7 @@ def _assigned(msg: str) -> Iterator[Said]:
 
 def _nccl(msg: str) -> Iterator[Said]:
     if (found := _NCCL.match(msg)) is not None:
+        yield Said(phase="dist_init", edge="progress")
         yield Said("version", fields={"nccl": found["nccl"]})
         if found["repeated"] is not None:
             yield Said("repeated", fields={"times": found["repeated"]})
