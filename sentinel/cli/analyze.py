@@ -16,7 +16,7 @@ from sentinel.evidence.load import Loaded, load
 from sentinel.model.verdict import Verdict
 from sentinel.plumbing.atomic import write_atomically
 from sentinel.report import text
-from sentinel.report.clean import printable
+from sentinel.report.clean import printable, printable_lines
 from sentinel.rulebook import RuleError, load_rules
 
 COLUMNS = 100
@@ -45,7 +45,7 @@ def command(
         loaded = load(evidence)
         rules = load_rules(NAMES, site)
     except (OSError, RuleError) as error:
-        raise click.UsageError(printable(str(error))) from error
+        raise click.UsageError(printable_lines(str(error))) from error
     judgement = judge(loaded.observations, rules, clock_error_s=loaded.clock_error_s, skipped=loaded.skipped)
     if report is not None:
         _write_report(report, judgement, loaded, evidence.resolve().name)

@@ -1,11 +1,12 @@
 """GPU plots: utilisation, memory utilisation and power per GPU on the axis of the timeline, and the newest sample."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from sentinel.core.facts._devices import devices, ranks_of_devices
 from sentinel.core.picture import Picture
 from sentinel.model.observation import GpuSample
 from sentinel.report.axis import Axis, Tick
@@ -15,6 +16,9 @@ HEIGHT = 96.0
 GPUS_MAX = 64
 COLUMNS = 220
 GAP_FACTOR = 8.0
+SEEN_SHARE = 0.2
+SAMPLES_MIN = 8
+"""With fewer samples the table of numbers says it better than a curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +51,28 @@ class Panel:
     height: float = HEIGHT
 
 
-def panel(picture: Picture, axis: Axis | None, rank_of: Mapping[tuple[str | None, int], int]) -> Panel:
-    """Plots per (host, index); `rank_of` names the rank of a GPU where it is known."""
-    by_gpu: dict[tuple[str | None, int], list[GpuSample]] = defaultdict(list)
-    for sample in picture.all(GpuSample):
-        by_gpu[(sample.host, sample.index)].append(sample)
+def panel(picture: Picture, axis: Axis | None) -> Panel:
+    """One plot per GPU, with its rank where the evidence places it."""
+    by_gpu, rank_of = picture.memo(devices), picture.memo(ranks_of_devices)
+    axis = _fitted(axis, by_gpu.values())
     top_w = _power_top(sample for samples in by_gpu.values() for sample in samples)
     keys = sorted(by_gpu, key=lambda key: (key[0] or "", key[1]))
     plots = tuple(_plot(key, by_gpu[key], axis, top_w, rank_of.get(key)) for key in keys[:GPUS_MAX])
     t0_x = WIDTH * axis.share(axis.t0_s) if axis and axis.t0_s is not None and axis.holds(axis.t0_s) else None
     ticks = tuple(axis.ticks())[::2] if axis else ()
     return Panel(plots, ticks, t0_x, max(len(keys) - GPUS_MAX, 0), top_w)
+
+
+def _fitted(axis: Axis | None, series: Iterable[list[GpuSample]]) -> Axis | None:
+    """The axis of the timeline, or that of the samples alone where they cover too little of it to be seen."""
+    times = [sample.at_s for samples in series for sample in samples if sample.at_s is not None]
+    if axis is None or not times:
+        return axis
+    first_s, last_s = min(times), max(times)
+    inside_s = min(last_s, axis.end_s) - max(first_s, axis.start_s)
+    if inside_s >= axis.length_s * SEEN_SHARE:
+        return axis
+    return Axis(first_s - 0.5, last_s + 0.5, axis.t0_s)
 
 
 def _plot(
@@ -67,7 +82,7 @@ def _plot(
     label = f"GPU {index}" + (f" on {host}" if host else "") + (f", rank {rank}" if rank is not None else "")
     newest = samples[-1]
     timed = [sample for sample in samples if axis and sample.at_s is not None and axis.holds(sample.at_s)]
-    if axis is None or len(timed) < 3:
+    if axis is None or len(timed) < SAMPLES_MIN:
         return Plot(label=label, newest=newest, samples=len(samples))
     return Plot(
         label=label,

@@ -1,18 +1,24 @@
 """Merged stacks: threads of all ranks folded into one tree, so that the rank that stands elsewhere stands out."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import PurePosixPath
 
 from sentinel.core import timeline
 from sentinel.core.picture import Picture
+from sentinel.core.stack_views import views, where
 from sentinel.model.observation import Frame, Stack, Thread
-from sentinel.report.words import span
+from sentinel.report.words import many, span
 
 FRAMES_MAX = 120
 THREADS_MAX = 4000
+NAMELESS = "(no name)"
+_NAMELESS = re.compile(r"0x[0-9a-fA-F]+|\?+|<unknown>|")
 ROWS_MAX = 400
+STANDS_MAX = 40
 
 FAMILIES: tuple[tuple[str, frozenset[str], bool | None], ...] = (
     ("Python stacks", frozenset({"py-spy", "faulthandler"}), False),
@@ -59,6 +65,20 @@ class Forest:
     cut: int
 
 
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Ranks at one place of the host code: its kind, and the deciding function."""
+
+    place: str
+    at: str
+    ranks: frozenset[int]
+
+    @property
+    def who(self) -> str:
+        """`ranks 0-3`."""
+        return many("rank", self.ranks)
+
+
 @dataclass(slots=True)
 class _Node:
     text: str = ""
@@ -66,6 +86,18 @@ class _Node:
     threads: int = 0
     ends: int = 0
     children: dict[str, "_Node"] = field(default_factory=dict)
+
+
+def stands(picture: Picture) -> tuple[Stand, ...]:
+    """Where the ranks stand, as the facts see it: the smallest group first."""
+    by_place: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for view in picture.memo(views).ranks.values():
+        by_place[view.place, where(view.chosen)].add(view.rank)
+        for callback in {reading.callback for reading in view.readings if reading.callback is not None}:
+            waits = f", waits: {callback.wait}" if callback.wait else ""
+            by_place["CUDA callback thread", f"{callback.function}{waits}"].add(view.rank)
+    ordered = sorted(by_place.items(), key=lambda item: (len(item[1]), min(item[1])))
+    return tuple(Stand(place, at, frozenset(ranks)) for (place, at), ranks in ordered[:STANDS_MAX])
 
 
 def forests(picture: Picture) -> tuple[Forest, ...]:
@@ -147,20 +179,30 @@ def _same_place(before: Stack, after: Stack) -> bool:
 
 def _grow(root: _Node, owner: tuple[int | None, str], thread: Thread) -> None:
     node = root
-    for frame in reversed(thread.frames[:FRAMES_MAX]):
-        text = _frame(frame)
+    for text in _fold(map(_frame, reversed(thread.frames[:FRAMES_MAX]))):
         node = node.children.setdefault(text, _Node(text))
         node.owners.add(owner)
         node.threads += 1
     node.ends += 1
 
 
+def _fold(frames: Iterable[str]) -> Iterator[str]:
+    """Runs of the same frame as one: recursion, and code without names."""
+    for text, run in groupby(frames):
+        length = len(list(run))
+        if text.startswith(NAMELESS):
+            yield f"{text} …" if length > 1 else text  # how many differs between ranks and says nothing
+        else:
+            yield f"{text} × {length}" if length > 1 else text
+
+
 def _frame(frame: Frame) -> str:
-    """Function, file name without folders (they differ between hosts) and line."""
+    """Function, file name and line; folders and addresses differ between hosts and are dropped."""
+    function = NAMELESS if _NAMELESS.fullmatch(frame.function) else frame.function
     if frame.file is None:
-        return frame.function
+        return function
     name = PurePosixPath(frame.file).name
-    return f"{frame.function} ({name}:{frame.line})" if frame.line is not None else f"{frame.function} ({name})"
+    return f"{function} ({name}:{frame.line})" if frame.line is not None else f"{function} ({name})"
 
 
 def _flatten(root: _Node) -> Iterator[Row]:

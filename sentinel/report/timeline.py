@@ -1,5 +1,6 @@
 """The timeline: every source as a lane of marks around T0, and the moments that matter as a list."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,11 @@ from sentinel.report.words import clock, many
 LANES_PER_SOURCE = 8
 SLOTS = 480
 """Marks closer than one slot are drawn as one."""
-MOMENTS_MAX = 80
+MOMENTS_MAX = 60
+ALIKE_CHARS = 60
 TEXT_MAX = 220
 
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d[\d.,:]*")
 Tone = Literal["progress", "info", "warn", "bad"]
 _RANKING: Mapping[Tone, int] = {"progress": 0, "info": 1, "warn": 2, "bad": 3}
 
@@ -68,6 +71,16 @@ class Lane:
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """One line of the list: a moment, how often it was said and until when; `offset` is its distance from T0."""
+
+    moment: Moment
+    times: int
+    until: str
+    offset: str = ""
+
+
 @dataclass(slots=True)
 class Chart:
     """Everything the template needs. `outside` counts moments off the axis, `untimed` observations without a time."""
@@ -75,7 +88,7 @@ class Chart:
     axis: Axis
     ticks: tuple[Tick, ...]
     lanes: list[Lane] = field(default_factory=list)
-    moments: list[tuple[Moment, str, int]] = field(default_factory=list)
+    moments: list[Telling] = field(default_factory=list)
     cut: int = 0
     outside: int = 0
     untimed: Mapping[str, int] = field(default_factory=dict)
@@ -107,10 +120,10 @@ def chart(found: list[Moment], untimed: Mapping[str, int], axis: Axis) -> Chart:
     drawn.outside = len(found) - len(inside)
     drawn.lanes = list(_lanes(inside, axis))
     telling = list(_telling(found))
-    near = sorted(telling, key=lambda entry: _distance(entry[0], axis))[:MOMENTS_MAX]
+    near = sorted(telling, key=lambda line: _distance(line.moment, axis))[:MOMENTS_MAX]
     drawn.cut = len(telling) - len(near)
-    near.sort(key=lambda entry: entry[0].at_s)
-    drawn.moments = [(moment, _offset(moment.at_s, axis.t0_s), times) for moment, times in near]
+    near.sort(key=lambda line: line.moment.at_s)
+    drawn.moments = [replace(line, offset=_offset(line.moment.at_s, axis.t0_s)) for line in near]
     return drawn
 
 
@@ -223,37 +236,44 @@ def _marks(members: Iterable[Moment], axis: Axis) -> tuple[Mark, ...]:
     return tuple(drawn)
 
 
-def _telling(found: list[Moment]) -> Iterator[tuple[Moment, int]]:
+def _telling(found: list[Moment]) -> Iterator[Telling]:
     """Moments worth reading: each warning and error, phase edges, first and last progress per speaker.
 
-    Repetitions (same source, speaker and first words) are told once, with their number.
+    Alike ones (same source and tone, same text but for numbers) are told once, with their number, speakers and end.
     """
-    times: dict[tuple[str, str, str], int] = defaultdict(int)
-    first: dict[tuple[str, str, str], Moment] = {}
+    alike: dict[tuple[str, Tone, str], list[Moment]] = defaultdict(list)
     for moment in found:
-        if moment.tone in ("warn", "bad") or moment.source == "phase":
-            key = (moment.source, moment.speaker, moment.text[:40])
-            times[key] += 1
-            first.setdefault(key, moment)
-    yield from ((moment, times[key]) for key, moment in first.items())
+        if moment.tone in ("warn", "bad") or (moment.source == "phase" and " progress" not in moment.text[:24]):
+            alike[moment.source, moment.tone, _NUMBER.sub("#", moment.text)[:ALIKE_CHARS]].append(moment)
+    yield from (_together(group) for group in alike.values())
     yield from _edges([moment for moment in found if moment.tone == "progress"])
 
 
-def _edges(progress: list[Moment]) -> Iterator[tuple[Moment, int]]:
+def _together(group: list[Moment]) -> Telling:
+    speakers = {moment.speaker for moment in group}
+    first = group[0]
+    if len(speakers) > 1:
+        ranks = [int(speaker.removeprefix("rank ")) for speaker in speakers if speaker.startswith("rank ")]
+        whole = len(ranks) == len(speakers)
+        first = replace(first, speaker=many("rank", ranks) if whole else f"{len(speakers)} speakers")
+    until = clock(group[-1].at_s) if len(group) > 1 and group[-1].at_s - first.at_s >= 1 else ""
+    return Telling(first, len(group), until)
+
+
+def _edges(progress: list[Moment]) -> Iterator[Telling]:
     """First and last progress of each speaker; speakers with the same edge in the same second are told as one."""
     by_speaker: dict[str, list[Moment]] = defaultdict(list)
     for moment in progress:
         by_speaker[moment.speaker].append(moment)
     alike: dict[tuple[bool, int, str], list[Moment]] = defaultdict(list)
     for marks in by_speaker.values():
-        edges = [(False, marks[0]), (True, marks[-1])] if len(marks) > 1 else [(False, marks[0])]
-        for last, edge in edges:
-            alike[last, int(edge.at_s), edge.text].append(edge)
+        edges = [("first", marks[0]), ("last", marks[-1])] if len(marks) > 1 else [("only", marks[0])]
+        for which, edge in edges:
+            told = replace(edge, text=f"{which} progress: {edge.text}")
+            alike[which == "first", int(edge.at_s), told.text].append(told)
     for group in alike.values():
-        latest = max(group, key=lambda moment: moment.at_s)
-        ranks = [int(moment.speaker.removeprefix("rank ")) for moment in group if moment.speaker.startswith("rank ")]
-        same = len(group) > 1 and len(ranks) == len(group)
-        yield (replace(latest, speaker=many("rank", ranks)) if same else latest), 1
+        group.sort(key=lambda moment: -moment.at_s)
+        yield replace(_together(group), times=1, until="")
 
 
 def _distance(moment: Moment, axis: Axis) -> tuple[bool, int, float]:

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
+from sentinel.core import collectives
+from sentinel.core.collectives import Group, Member
 from sentinel.core.picture import Picture
-from sentinel.model.observation import Enqueues, FlightEntry, FlightTrace, NcclComm, Op, Ras, RasComm
+from sentinel.model.observation import FlightEntry, FlightTrace, Op, Ras, RasComm
 from sentinel.report.words import many, span
 
 COMMS_MAX = 24
 ROWS_MAX = 32
+CELLS_MAX = 1024
 TAIL = 4
 
 Tone = Literal["front", "behind", "ahead", "blind"]
@@ -84,18 +87,11 @@ class RasRow:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    comm_rank: int | None
-    rank: int | None
-    enqueues: Enqueues
-
-
 def fronts(picture: Picture) -> tuple[tuple[Front, ...], int]:
     """Communicators that were traced, largest and busiest first, and how many were left out."""
-    groups = _join(picture)
-    order = sorted(groups, key=lambda key: (-groups[key][0].enqueues.nranks, -_most(groups[key]), key))
-    return tuple(_front(key, groups[key]) for key in order[:COMMS_MAX]), max(len(order) - COMMS_MAX, 0)
+    groups = picture.memo(collectives.groups)
+    order = sorted(groups, key=lambda group: (-group.nranks, -max(member.total for member in group.members)))
+    return tuple(_front(picture, group) for group in order[:COMMS_MAX]), max(len(order) - COMMS_MAX, 0)
 
 
 def ras_rows(picture: Picture) -> tuple[RasRow, ...]:
@@ -145,43 +141,16 @@ def _entry(entry: FlightEntry) -> str:
     return f"#{entry.seq} {entry.op} {f'[{sizes}] ' if sizes else ''}{entry.state}"
 
 
-def _join(picture: Picture) -> dict[str, list[_Member]]:
-    """Enqueue counts per communicator. Pointers are local to a process; the init lines name what they share."""
-    lives: dict[tuple[str | None, int | None, str], NcclComm] = {}
-    for life in picture.all(NcclComm):
-        if life.comm_id is not None or (life.host, life.pid, life.comm) not in lives:
-            lives[life.host, life.pid, life.comm] = life
-    groups: dict[str, list[_Member]] = defaultdict(list)
-    unjoined: Counter[tuple[str | None, int | None, int]] = Counter()
-    newest: dict[tuple[str | None, int | None, str], Enqueues] = {}
-    for enqueues in picture.all(Enqueues):
-        newest[enqueues.host, enqueues.pid, enqueues.comm] = enqueues
-    for (host, pid, comm), enqueues in newest.items():
-        joined = lives.get((host, pid, comm)) or lives.get((None, pid, comm))
-        if joined is not None and joined.comm_id is not None:
-            key = joined.comm_id
-        else:
-            unjoined[host, pid, enqueues.nranks] += 1
-            key = f"not joined, {enqueues.nranks} ranks, no. {unjoined[host, pid, enqueues.nranks]}"
-        rank = joined.comm_rank if joined is not None else None
-        groups[key].append(_Member(rank, picture.rank_of(enqueues), enqueues))
-    return dict(groups)
-
-
-def _most(members: list[_Member]) -> int:
-    return max(member.enqueues.total for member in members)
-
-
-def _front(key: str, members: list[_Member]) -> Front:
-    nranks = members[0].enqueues.nranks
-    usual = _usual([member.enqueues.total for member in members])
-    rows = sorted(_rows(members, usual), key=lambda row: (row.tone == "front", row.total, row.who))
+def _front(picture: Picture, group: Group) -> Front:
+    usual = _usual([member.total for member in group.members])
+    rows = sorted(_rows(group, usual), key=lambda row: (row.tone == "front", row.total, row.who))
+    seats = _seats(picture, group)
     return Front(
-        label=key,
-        nranks=nranks,
-        cells=tuple(_cells(members, nranks, usual)),
+        label=group.label,
+        nranks=group.nranks,
+        cells=tuple(_cells(seats, group.nranks, usual)),
         rows=tuple(rows[:ROWS_MAX]),
-        blind=_blind(members, nranks),
+        blind=_blind(seats, group),
         cut=max(len(rows) - ROWS_MAX, 0),
     )
 
@@ -196,51 +165,73 @@ def _tone(total: int, usual: int) -> Tone:
     return "front" if total == usual else "behind" if total < usual else "ahead"
 
 
-def _rows(members: list[_Member], usual: int) -> Iterator[Row]:
-    alike: dict[tuple[int, tuple[str, ...], str], list[_Member]] = defaultdict(list)
-    for member in members:
-        traced = member.enqueues
-        alike[traced.total, _tail(traced.tail), traced.digest].append(member)
-    most_alike = max(alike.values(), key=len)
-    for (total, tail, digest), group in alike.items():
-        shown = group[0].enqueues
-        other = digest and group is not most_alike and total == most_alike[0].enqueues.total
+def _rows(group: Group, usual: int) -> Iterator[Row]:
+    """Members that made the same calls, folded."""
+    alike: dict[tuple[int, tuple[str, ...], str], list[Member]] = defaultdict(list)
+    for member in group.members:
+        calls = member.calls
+        alike[member.total, _tail(calls.tail) if calls else (), calls.digest if calls else ""].append(member)
+    reference = max(alike.values(), key=len)[0]
+    for (total, tail, _), members in alike.items():
+        calls = members[0].calls
         yield Row(
-            who=_who(group),
+            who=_who(members),
             tone=_tone(total, usual),
             total=total,
             delta=total - usual,
-            by_op=_by_op(shown.by_op),
+            by_op=_by_op(calls.by_op) if calls else "",
             tail=tail,
-            unlogged=shown.unlogged_ops,
-            note="same number, other sequence" if other else "",
-            origin=str(shown.origin),
+            unlogged=calls.unlogged_ops if calls else None,
+            note=_note(members[0], reference),
+            origin=str(members[0].origin),
         )
 
 
-def _cells(members: list[_Member], nranks: int, usual: int) -> Iterator[Cell]:
-    known = {member.comm_rank: member for member in members if member.comm_rank is not None}
-    for comm_rank in range(min(nranks, 1024)) if known else ():
-        member = known.get(comm_rank)
+def _note(member: Member, reference: Member) -> str:
+    if member.is_cut:
+        return "end of the log is missing"
+    comparable = member.start is not None and member.start == reference.start and not member.is_mixed
+    if member.calls is None or reference.calls is None or not comparable:
+        return ""
+    differs = collectives.first_difference(member.calls, reference.calls)
+    if differs is None:
+        return ""
+    return f"calls differ after no. {differs}" if differs else "calls differ from the start"
+
+
+def _seats(picture: Picture, group: Group) -> dict[int, Member]:
+    """Members by their rank inside the communicator; by global rank where the trace does not tell."""
+    known = picture.memo(collectives.lives)
+    by_comm = {(life.process, life.comm): life.rank for life in known.values()}
+    seats: dict[int, Member] = {}
+    for member in group.members:
+        seat = by_comm.get((member.process, member.comm), member.rank)
+        if seat is not None:
+            seats[seat] = member
+    return seats
+
+
+def _cells(seats: Mapping[int, Member], nranks: int, usual: int) -> Iterator[Cell]:
+    for seat in range(min(nranks, CELLS_MAX)) if seats else ():
+        member = seats.get(seat)
         if member is None:
-            yield Cell(comm_rank, "blind", f"communicator rank {comm_rank}: no trace")
+            yield Cell(seat, "blind", f"rank {seat} of the communicator: no trace")
             continue
-        total = member.enqueues.total
-        rank = "" if member.rank in (None, comm_rank) else f" (rank {member.rank})"
-        title = f"communicator rank {comm_rank}{rank}: {total} enqueued, {total - usual:+d}"
-        yield Cell(comm_rank, _tone(total, usual), title)
+        rank = "" if member.rank in (None, seat) else f" (rank {member.rank})"
+        title = f"rank {seat} of the communicator{rank}: {member.total} enqueued, {member.total - usual:+d}"
+        yield Cell(seat, _tone(member.total, usual), title)
 
 
-def _blind(members: list[_Member], nranks: int) -> str:
-    known = {member.comm_rank for member in members if member.comm_rank is not None}
-    if not known:
-        return f"{nranks - len(members)} ranks" if nranks > len(members) else ""
-    return span(set(range(nranks)) - known)
+def _blind(seats: Mapping[int, Member], group: Group) -> str:
+    if not seats:
+        absent = group.nranks - len(group.members)
+        return f"{absent} ranks" if absent > 0 else ""
+    return span(set(range(group.nranks)) - set(seats))
 
 
-def _who(group: list[_Member]) -> str:
-    ranks = [member.rank for member in group if member.rank is not None]
-    others = [f"pid {member.enqueues.pid}" for member in group if member.rank is None]
+def _who(members: list[Member]) -> str:
+    ranks = [member.rank for member in members if member.rank is not None]
+    others = [f"pid {member.process[1]}" for member in members if member.rank is None]
     return ", ".join(part for part in (many("rank", ranks), *others) if part)
 
 

@@ -38,7 +38,7 @@ def picture_of(seen: list[AnyObservation]) -> Picture:
 
 
 def callback_observations() -> list[AnyObservation]:
-    """Two ranks of one host that decode until 34 s; then GPU 0 spins, GPU 1 idles, a callback thread waits for a lock."""
+    """Two ranks of one host that decode until 34 s; then a callback thread of rank 1 waits for a lock."""
     log = "engine_rank0.log"
     seen: list[AnyObservation] = [
         Phase(origin=Origin(log, 1), at_s=START_S + 1, engine="sglang", phase="load", edge="begin", rank=0),
@@ -189,7 +189,9 @@ def _traced(
         last_op_count=0,
         tail=_tail(last, 16160),
         digest_every=64,
+        digests=("same",) * (sum(by_op.values()) // 64),
         digest=last,
+        last_line=1434,
     )
     return life, counts
 
