@@ -4,20 +4,23 @@ from typing import Literal
 
 from sentinel.core.facts._devices import rank_of_bus
 from sentinel.core.facts._moments import failure_s, kill_s, moment_s
-from sentinel.core.facts._placing import rank_of_pid
+from sentinel.core.facts._placing import rank_of_pid, ranks_by_host
 from sentinel.core.picture import Picture
 from sentinel.core.timeline import end_s, progress
 from sentinel.core.xid import effect_of
-from sentinel.model.observation import KernelEvent
+from sentinel.model.observation import KernelEvent, KernelLog
 
-Order = Literal["before", "during", "after", "old", "unknown"]
-"""Against the stall. `before`: shortly before T0 or up to it. `during`: in the silence, before the engine ended itself.
-`after`: after it began to end its processes. `old`: progress went on for long after it. `unknown`: no common time."""
+Order = Literal["before", "during", "late", "after", "old", "unknown"]
+"""Against the stall. `before`: shortly before T0 or up to it. `during`: soon after T0, before the engine ended itself.
+`late`: so long after T0 that it is no part of how the silence began. `after`: after the engine began to end its
+processes. `old`: progress went on for long after it. `unknown`: no common time."""
 
 RECENT_S = 120.0
 """A fault that stops a rank stops its peers within one collective; progress that goes on for longer was not stopped."""
 STORAGE_RECENT_S = 900.0
 """A disk that starts to fail may stall its readers minutes later, when caches run dry."""
+LATE_S = 180.0
+"""The driver reports a hung GPU after its own time-outs of up to a minute, several in a row."""
 SLACK_S = 2.0
 
 
@@ -33,12 +36,19 @@ def order_of(picture: Picture, event: KernelEvent, recent_s: float = RECENT_S) -
         return "unknown" if killed is None else "before"
     if at_s < t0.at_s - recent_s - picture.clock_error_s:
         return "old"
-    return "before" if at_s <= t0.at_s + SLACK_S + picture.clock_error_s else "during"
+    if at_s <= t0.at_s + SLACK_S + picture.clock_error_s:
+        return "before"
+    return "during" if at_s <= t0.at_s + LATE_S + picture.clock_error_s else "late"
 
 
 def is_consequence(picture: Picture, event: KernelEvent) -> bool:
-    """An application's fault that the driver reports after the engine already said that it failed."""
-    at_s, failed = moment_s(picture, event), picture.memo(failure_s)
+    """An application's fault that the driver reports after the engine already said that it failed, or when its silence
+    was already too long for the fault to have begun it: such a fault ends its process at once."""
+    at_s, failed, learned = moment_s(picture, event), picture.memo(failure_s), picture.memo(progress)
+    if at_s is not None and learned.t0 is not None:
+        limit_s = learned.limit_s + SLACK_S + picture.clock_error_s
+        if at_s > learned.t0.at_s + limit_s:
+            return True
     return at_s is not None and failed is not None and at_s > failed + SLACK_S + picture.clock_error_s
 
 
@@ -116,6 +126,13 @@ def application_causes(picture: Picture) -> list[KernelEvent]:
 def during_evidence(picture: Picture, event: KernelEvent, recent_s: float) -> bool:
     """Whether an event is recent against T0, or against the end of the evidence when nothing progressed."""
     if picture.memo(progress).t0 is not None:
-        return order_of(picture, event, recent_s) in ("before", "during", "unknown")
+        return order_of(picture, event, recent_s) in ("before", "during", "late", "unknown")
     at_s, end = moment_s(picture, event), picture.memo(end_s)
     return at_s is None or end is None or end - recent_s - picture.clock_error_s <= at_s
+
+
+def unread_hosts(picture: Picture) -> tuple[str, ...]:
+    """Hosts of the engine whose kernel log is not in the evidence; a log that names no host counts for all."""
+    read = {log.host for log in picture.all(KernelLog)}
+    hosts = {host for host in picture.memo(ranks_by_host) if host is not None}
+    return () if None in read else tuple(sorted(hosts - read))

@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from sentinel.core.fact import Cite
 from sentinel.core.facts._devices import direct_on, relayed_on
+from sentinel.core.facts._kernel_order import unread_hosts
 from sentinel.core.facts._placing import processes, rank_of_pid
 from sentinel.core.facts._processes import ENGINE, newest_tables, rank_of_row
 from sentinel.core.identity import Process
@@ -48,7 +49,7 @@ def _is_empty_host(table: ProcessTable) -> bool:
 
 def killed(picture: Picture) -> dict[int, Cite] | None:
     """Ranks ended by SIGKILL, by exit codes, the kernel log or the agent; None when nothing could tell."""
-    sources = picture.has(KernelLog) or picture.has(ProcessExit)
+    sources = picture.has(ProcessExit) or (picture.has(KernelLog) and not picture.memo(unread_hosts))
     found: dict[int, Cite] = {}
     for event in picture.all(KernelEvent):
         rank = rank_of_pid(picture, event.host, event.pid) if event.event == "oom_kill" else None

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from sentinel.core.fact import Cite, Fact, FactSpec, Value, unknown
 from sentinel.core.facts._kernel_order import (
     STORAGE_RECENT_S,
+    Order,
     application_causes,
     application_faults,
     causes,
@@ -13,9 +14,10 @@ from sentinel.core.facts._kernel_order import (
     gpu_faults,
     order_of,
     rank_of_event,
+    unread_hosts,
 )  # fmt: skip
 from sentinel.core.facts._moments import failure_s, moment_s
-from sentinel.core.facts._placing import rank_of_pid, ranks_by_host
+from sentinel.core.facts._placing import rank_of_pid
 from sentinel.core.picture import Picture
 from sentinel.core.syscalls import is_storage_wait
 from sentinel.core.timeline import progress
@@ -43,6 +45,10 @@ _STORAGE_TASKS = (
 """Beginnings of names of tasks that only ever block on storage."""
 _ENGINE_COMMS = ("sglang::", "VLLM::", "python", "pt_main_thread", "trtllm", "vllm", "ray::")
 NIC_RECENT_S = 900.0
+_ORDERS: dict[Order, str] = {
+    "before": ", before the stall", "during": ", during the stall", "late": ", late in the stall",
+    "after": ", after the engine's own kill", "old": ", long before the stall", "unknown": "",
+}  # fmt: skip
 
 
 def _readable(picture: Picture) -> Fact:
@@ -57,18 +63,9 @@ def _blind(picture: Picture) -> bool:
     return not picture.has(KernelLog) and not picture.has(KernelEvent)
 
 
-def _unread_hosts(picture: Picture) -> tuple[str, ...]:
-    """Hosts of the engine whose kernel log is not in the evidence; a log that names no host counts for all."""
-    read = {log.host for log in picture.all(KernelLog)}
-    if None in read:
-        return ()
-    hosts = {host for host in picture.memo(ranks_by_host) if host is not None}
-    return tuple(sorted(hosts - read))
-
-
 def _nothing(picture: Picture, value: Value) -> Fact:
     """A known "none" when the kernel log of every host was read; unknown when one was not."""
-    if unread := picture.memo(_unread_hosts):
+    if unread := picture.memo(unread_hosts):
         return unknown(f"kernel log of {', '.join(unread[:4])}")
     return Fact(value=value, cites=_readable(picture).cites)
 
@@ -78,9 +75,7 @@ def _says(picture: Picture, event: KernelEvent) -> str:
     at_s = moment_s(picture, event)
     stamp = "" if at_s is None else f"{datetime.fromtimestamp(at_s, UTC):%H:%M:%S} "
     name = f" ({xid(event.code).name})" if event.event == "xid" and event.code is not None else ""
-    order = {"before": ", before the stall", "during": ", during the stall", "after": ", after the engine's own kill",
-             "old": ", long before the stall", "unknown": ""}[order_of(picture, event)]  # fmt: skip
-    return f"{stamp}{event.text[:140]}{name}{order}"
+    return f"{stamp}{event.text[:140]}{name}{_ORDERS[order_of(picture, event)]}"
 
 
 def _ranks(picture: Picture, events: Iterable[KernelEvent], missing: str) -> Fact:
