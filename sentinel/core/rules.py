@@ -129,7 +129,7 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A set of ranks, hosts or requests: members of `fact`, kept if also in all of `also`, without those in `minus`.
 
-    `minority` keeps the set only when it is smaller than half of the known world: most ranks are never all to blame.
+    `minority` keeps the set only when it is at most half of the known world: most ranks are never all to blame.
     """
 
     fact: str
@@ -147,7 +147,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     when: When | None = None
 
 
-Given = bool | float | str | tuple[int, ...] | tuple[str, ...] | None
+Given = bool | float | str | tuple[int | str, ...] | None
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -258,7 +258,7 @@ def _select(
             members &= _members(facts, name)
         for name in selector.minus:
             members -= _members(facts, name)
-        if members and not (selector.minority and 2 * len(members) >= max(len(world), 1)):
+        if members and not (selector.minority and 2 * len(members) > len(world)):
             return tuple(sorted(members, key=lambda member: (isinstance(member, str), member)))
     return ()
 
