@@ -268,15 +268,20 @@ class EnqueueCounter:
             whole.clear()
 
     def _count_by_parts(self, lines: Sequence[bytes]) -> None:
-        """Most lines begin, behind a time stamp of constant length, as the one before: checked without a copy."""
-        head, skip, rests = b"\n", 0, self._heads.get(b"", {})
+        """Most lines begin (behind a time stamp of constant length) and end as the one before: seen without a copy."""
+        head, skip, rest = b"\n", 0, b"\n"
+        rests: dict[bytes, _Entry] = {}
+        row, add_mark, mark = self._other
         for index, line in enumerate(lines):
             if not line.startswith(head, skip):
                 skip, head, rests = self._enter(line)
-            entry = rests.get(line[line.rfind(b" count ") :])
-            if entry is None:
-                entry, head = self.entry_of(line), b"\n"
-            row, add_mark, mark = entry
+                rest = b"\n"
+            if not line.endswith(rest):
+                rest = line[line.rfind(b" count ") :]
+                entry = rests.get(rest)
+                if entry is None:
+                    entry, head = self.entry_of(line), b"\n"
+                row, add_mark, mark = entry
             row(index)
             add_mark(mark)
 
@@ -297,8 +302,6 @@ class EnqueueCounter:
         if who is None or what is None:
             return self._other
         key = (who[1].decode("utf-8", "replace"), int(who[2]), what[5].decode())
-        if line.count(b" NCCL ", 0, 4096) > 1:
-            self._lose_process(key[:2])
         stream = self._stream(key, int(what[6]))
         if stream is None:
             return self._other
@@ -321,12 +324,6 @@ class EnqueueCounter:
         if stream is None and len(self.streams) < MAX_STREAMS:
             stream = self.streams[key] = _Stream(key, nranks)
         return stream
-
-    def _lose_process(self, process: Process) -> None:
-        """Two writers' text glued into one line: some call of these processes is no longer readable."""
-        for stream in self.streams.values():
-            if stream.key[:2] == process:
-                stream.missing.add("middle")
 
     def _forget(self) -> None:
         self._heads.clear()

@@ -7,6 +7,7 @@ feed can go on afterwards. Format sources: `formats.md` 3.2 to 3.5.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from sentinel.collector import Blob, Context, DocumentParser, Line, LogParser, Sample
 from sentinel.collectors._nccl_counts import EnqueueCounter
@@ -16,6 +17,7 @@ from sentinel.model.observation import Enqueues, NcclComm, Observation
 __all__ = ["FORMATS", "PARSERS", "NcclReader"]
 
 PIECE_BYTES = 256 << 10
+BATCH_LINES = 5_000
 LINE_CAP = 64 << 10
 
 _RAW_LINE = re.compile(
@@ -28,6 +30,7 @@ _CUT = re.compile(
     re.IGNORECASE,
 )
 _START = b"- Init START"
+_CALL = b": opCount "
 _FOREIGN_LINE = re.compile(
     r"^\S{0,80}\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?(?: [A-Z_]{2,9}\d|\] (?!\S+:\d+:\d))|"
     r"(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:|^Traceback |\[[IWEF]\d{3,4} \d\d:\d\d:",
@@ -53,26 +56,32 @@ class NcclReader:
             self._rest = lines.pop()[:LINE_CAP]
             numbers = range(self._number, self._number + len(lines))
             self._number += len(lines)
+            called = joined.count(_CALL) - self._rest.count(_CALL)
             if _START in joined:
                 yield from self.take(lines, numbers)
             else:
-                yield from self._take(lines, numbers, ())
+                yield from self._take(lines, numbers, (), called)
 
     def take(
         self, lines: Sequence[bytes], numbers: Sequence[int], times: Sequence[float | None] = ()
     ) -> Iterator[Observation]:
         """Observations of whole lines. `times` are those of their frames, used where a line prints none."""
         begin = 0
-        for at in [index for index, line in enumerate(lines) if _START in line]:
-            yield from self._take(lines[begin:at], numbers[begin:at], times[begin:at])
-            yield from self._take(lines[at : at + 1], numbers[at : at + 1], times[at : at + 1])
+        for at in (*(index for index, line in enumerate(lines) if _START in line), len(lines)):
+            for first, last in ((begin, at), (at, at + 1)):
+                part = lines[first:last]
+                called = sum(line.count(_CALL) for line in part)
+                yield from self._take(part, numbers[first:last], times[first:last], called)
             begin = at + 1
-        yield from self._take(lines[begin:], numbers[begin:], times[begin:])
 
     def _take(
-        self, lines: Sequence[bytes], numbers: Sequence[int], times: Sequence[float | None]
+        self, lines: Sequence[bytes], numbers: Sequence[int], times: Sequence[float | None], called: int
     ) -> Iterator[Observation]:
-        for index in self._counts.add(lines, numbers):
+        """`called` is how often the lines speak of a call: more than were counted means lines glued together."""
+        others = self._counts.add(lines, numbers)
+        if called > len(lines) - len(others):
+            self._counts.lose()
+        for index in others:
             line = lines[index]
             if b"NCCL" in line:
                 at_s = times[index] if times else None
@@ -95,33 +104,42 @@ class NcclReader:
         """Counts of the streams that grew since the last call; `ended` takes the unfinished last line too."""
         if ended and self._rest:
             rest, self._rest = self._rest, b""
-            if b": opCount " in rest:
-                self._counts.add_last(rest, self._number)
-            else:
-                yield from self.take([rest], [self._number])
+            yield from self.last(rest, self._number)
         yield from self._counts.fresh(self._file)
+
+    def last(self, line: bytes, number: int, at_s: float | None = None) -> Iterator[Observation]:
+        """Take a line behind which nothing may follow: a call cut in the middle is a lost tail, not a glued line."""
+        if _CALL in line:
+            self._counts.add_last(line, number)
+        else:
+            yield from self.take([line], [number], [at_s])
 
 
 def _start(context: Context) -> Callable[[Iterable[Line]], Iterator[Observation]]:
     reader = NcclReader(context)
+    held: list[Line] = []
 
     def feed(batch: Iterable[Line]) -> Iterator[Observation]:
-        empty = True
-        lines: list[bytes] = []
-        numbers: list[int] = []
-        times: list[float | None] = []
-        for line in batch:
-            empty = False
-            if "NCCL" in line.text:
-                lines.append(line.text[:LINE_CAP].encode("utf-8", "replace"))
-                numbers.append(line.number)
-                times.append(line.at_s)
-        if lines:
-            yield from reader.take(lines, numbers, times)
-        if empty:
-            yield from reader.flush(ended=True)
+        given = list(batch)
+        lines = [*held, *(line for line in given if "NCCL" in line.text)]
+        held[:] = lines[-1:]
+        if len(lines) > 1:
+            yield from reader.take(
+                [_bytes(line) for line in lines[:-1]],
+                [line.number for line in lines[:-1]],
+                [line.at_s for line in lines[:-1]],
+            )
+        if not given:
+            for line in held:
+                yield from reader.last(_bytes(line), line.number, line.at_s)
+            held.clear()
+            yield from reader.flush()
 
     return feed
+
+
+def _bytes(line: Line) -> bytes:
+    return line.text[:LINE_CAP].encode("utf-8", "replace")
 
 
 def _parse(blob: Blob, context: Context) -> Iterator[Observation]:
@@ -135,7 +153,9 @@ def _parse(blob: Blob, context: Context) -> Iterator[Observation]:
         yield from reader.feed(chunk)
     if framed:
         feed = _start(context)
-        yield from feed(blob.lines())
+        lines = blob.lines()
+        while batch := list(islice(lines, BATCH_LINES)):
+            yield from feed(batch)
         yield from feed(())
     else:
         yield from reader.flush(ended=True)
