@@ -89,7 +89,6 @@ def _shown_ranks(story: Story) -> tuple[Rank, ...]:
 def _engine_logs(story: Story, folder: _Folder) -> None:
     rng, fleet = story.rng, story.fleet
     frame = rng.choice(dialect.FRAMES)
-    offset = rng.choice((0, 0, 0, 7200, -14400, 19800)) if frame != "journal" else 0
     colour = fleet.engine == "vllm" and rng.random() < 0.3
     if fleet.engine == "packaged":
         for rank in fleet.ranks:
@@ -104,7 +103,7 @@ def _engine_logs(story: Story, folder: _Folder) -> None:
         lines = writer(story, host)
         if not lines:
             continue
-        moved = [(at_s - offset, text) for at_s, text in lines] if frame in ("docker", "cri") else lines
+        moved = [(at_s - fleet.utc_offset_s, text) for at_s, text in lines]
         text = dialect.framed(rng, moved, frame, host=host.name, colour=colour)
         name = base if folder.by_folder or len(fleet.hosts) == 1 else f"{host.name}.{base}"
         folder.put(

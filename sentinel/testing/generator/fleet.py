@@ -75,7 +75,10 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A whole deployment. `start_s`: seconds since the epoch of the local wall clock read as UTC."""
+    """A whole deployment. `start_s`: seconds since the epoch of the local wall clock read as UTC.
+
+    `utc_offset_s` is how far local time is ahead of UTC: container runtimes and the journal stamp in UTC.
+    """
 
     engine: EngineName
     version: str
@@ -88,6 +91,7 @@ class Fleet:
     dp: int
     dp_attention: bool
     start_s: float
+    utc_offset_s: float
 
     @property
     def world(self) -> int:
@@ -188,7 +192,7 @@ def make_fleet(
         )
     return Fleet(
         engine=engine, version=version, nccl=NCCL_OF.get(version, "2.28.9"), gpu=gpu, hosts=made, ranks=tuple(ranks),
-        tp=world if attention else tp, pp=pp, dp=dp, dp_attention=attention, start_s=start,
+        tp=world if attention else tp, pp=pp, dp=dp, dp_attention=attention, start_s=start, utc_offset_s=rng.choice((0.0, 0.0, 0.0, 7200.0, -14400.0, 19800.0)),
     )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def health_csv(story: Story) -> str:
     """Probes of the health endpoint, one a line."""
     lines = ["time,url,status,milliseconds"]
     for at_s, status in story.probes:
-        stamp = clock.rfc3339(at_s)[:19] + "Z"
+        stamp = clock.rfc3339(at_s - story.fleet.utc_offset_s)[:19] + "Z"
         lines.append(
             f"{stamp},/health,{status},{story.rng.uniform(4, 40):.1f}" if status else f"{stamp},/health,timeout,10000.0"
         )

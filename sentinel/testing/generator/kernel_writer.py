@@ -33,12 +33,14 @@ def log_of(story: Story, host: Host, form: Form) -> str:
     lines += story.kernel.get(host.name, [])
     lines.sort(key=lambda line: line[0])
     return (
-        "\n".join(row for number, (at_s, text) in enumerate(lines) for row in _rows(host, at_s, text, form, number))
+        "\n".join(
+            row for number, (at_s, text) in enumerate(lines) for row in _rows(story, host, at_s, text, form, number)
+        )
         + "\n"
     )
 
 
-def _rows(host: Host, at_s: float, text: str, form: Form, number: int) -> list[str]:
+def _rows(story: Story, host: Host, at_s: float, text: str, form: Form, number: int) -> list[str]:
     since = at_s - host.boot_s
     rows = []
     for part in text.split("\n"):
@@ -52,7 +54,7 @@ def _rows(host: Host, at_s: float, text: str, form: Form, number: int) -> list[s
             rows.append(f"4,{1900 + number},{int(since * 1e6)},-;{part}")
         else:
             rows.append(json.dumps({
-                "__CURSOR": f"s=5d1c;i={number:x}", "__REALTIME_TIMESTAMP": str(int(at_s * 1e6)), "__MONOTONIC_TIMESTAMP": str(int(since * 1e6)),
+                "__CURSOR": f"s=5d1c;i={number:x}", "__REALTIME_TIMESTAMP": str(int((at_s - story.fleet.utc_offset_s) * 1e6)), "__MONOTONIC_TIMESTAMP": str(int(since * 1e6)),
                 "_BOOT_ID": "6f0e2b7c9d4a4f0c8a51e3d2b1c09f77", "_HOSTNAME": host.name, "PRIORITY": "4", "MESSAGE": part,
                 "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "_SOURCE_MONOTONIC_TIMESTAMP": str(int(since * 1e6)),
             }, separators=(",", ":")))  # fmt: skip

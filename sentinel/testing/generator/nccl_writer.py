@@ -84,14 +84,26 @@ def _inits(story: Story, rank: Rank) -> list[str]:
 
 
 def _calls(story: Story, rank: Rank) -> list[str]:
-    counts = [0] * story.comms
+    """Enqueue lines with opCount as the version prints it.
+
+    On a network transport it counts what was executed, replays included, so that all calls of a step read the same
+    (seen on 2.28.9); before 2.27.3 a single host counts each launch; later a single host prints 0 for ever.
+    """
+    network = len(story.fleet.hosts) > 1
+    executed = [0] * story.comms
+    pending = [0] * story.comms
+    step = -1
     lines = []
     for call in story.calls.get(rank.rank, ()):
-        if story.fleet.counts_ops:
-            counts[call.comm] += call.replays
-        lines.append(_call(story, rank, call, counts[call.comm]))
-        if story.fleet.counts_ops:
-            counts[call.comm] += 1
+        if call.step != step:
+            step = call.step
+            executed = [done + waiting for done, waiting in zip(executed, pending, strict=True)]
+            pending = [0] * story.comms
+        if network:
+            executed[call.comm] += call.replays
+        shown = executed[call.comm] if network else executed[call.comm] + pending[call.comm]
+        lines.append(_call(story, rank, call, shown if story.fleet.counts_ops else 0))
+        pending[call.comm] += 1
     return lines
 
 
@@ -101,7 +113,7 @@ def _call(story: Story, rank: Rank, call: Call, op_count: int) -> str:
     stream = f"0x{0x55D0C7A1F3C0 + rank.pid * 0x100:x}"
     return (
         f"{call.op}: opCount {op_count:x} sendbuff {send} recvbuff {receive} count {call.count} datatype {call.dtype} op 0 "
-        f"root {call.root} comm {pointer(rank, call.comm)} [nranks={story.fleet.world}] stream {stream}"
+        f"root 0 comm {pointer(rank, call.comm)} [nranks={story.fleet.world}] stream {stream}"
     )
 
 

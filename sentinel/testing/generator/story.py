@@ -35,13 +35,13 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One enqueued operation of the program; `replays` unlogged graph replays went before it."""
+    """One enqueued operation of a step of the program; `replays` unlogged graph replays went before it."""
 
     op: str
     comm: int
     count: int
     dtype: int
-    root: int = 0
+    step: int = 0
     replays: int = 0
 
 
@@ -118,6 +118,8 @@ class Story:
     """Ranks whose per-rank files decide the case."""
     health: Literal["ok", "failing", "none"] = "none"
     probes: list[tuple[float, int | None]] = field(default_factory=list)
+    interval_s: float = 10.0
+    """Seconds between progress lines."""
     counters: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Metric name -> values at the two scrapes."""
     files: list[tuple[str, str]] = field(default_factory=list)
@@ -169,6 +171,7 @@ def serve(
     rng, fleet = story.rng, story.fleet
     story.ready_s = fleet.start_s + (boot_s if boot_s is not None else rng.uniform(60, 400))
     interval = 10.0 if fleet.engine == "vllm" else rng.choice((0.4, 0.9, 1.6, 3.2, 6.5))
+    story.interval_s = interval
     count = lines if lines is not None else rng.randrange(25, 90)
     story.running = rng.randrange(1, 40)
     printers = fleet.dp if fleet.dp > 1 else 1
@@ -209,20 +212,27 @@ def _program(story: Story, steps: int) -> None:
     if story.comms > 2:
         shape.insert(rng.randrange(len(shape)), ("AllReduce", 2, 1, 2))
     program: list[Call] = []
-    for _ in range(steps):
+    for step in range(steps):
         size = rng.choice((1, 2, 4, 8, 16, 32))
         replays = 0 if story.eager else rng.randrange(1, 50)
         for index, (op, comm, count, dtype) in enumerate(shape):
             scaled = count * size if count > 1 else count
-            program.append(Call(op, comm, scaled, dtype, 0, replays if index == 0 else 0))
+            program.append(Call(op, comm, scaled, dtype, step, replays if index == 0 else 0))
     for rank in fleet.ranks:
         story.calls[rank.rank] = list(program)
 
 
 def hang(story: Story, silence_s: float | None = None) -> None:
-    """The engine makes no progress from T0 on; collected `silence_s` later. Every rank waits for its GPU, spinning."""
+    """The engine makes no progress from T0 on; every rank waits for its GPU, spinning.
+
+    Collected `silence_s` later, and never before the silence is long against the interval between progress lines. GPU
+    samples are kept, so that something dated shows the silence.
+    """
     rng = story.rng
-    story.end_s = story.t0_s + (silence_s if silence_s is not None else rng.choice((45.0, 70.0, 130.0, 240.0, 280.0)))
+    least = 8.0 * story.interval_s + 15.0
+    wanted = silence_s if silence_s is not None else rng.choice((45.0, 70.0, 130.0, 240.0, 280.0))
+    story.end_s = story.t0_s + max(wanted, least)
+    story.keep.add("gpu")
     story.all_states()
     story.waiting = rng.choice((0, 0, 1, 3, 12))
     story.counters.update(progress_counters(story, moving=False))
@@ -254,13 +264,5 @@ def victim_rank(story: Story) -> int:
 def cut_short(story: Story, rank: int) -> None:
     """The rank stops before it enqueues one of the operations of the last step; its peers enqueue the whole step."""
     calls = story.calls[rank]
-    per_step = _last_step(calls)
-    del calls[len(calls) - story.rng.randrange(1, per_step + 1) :]
-
-
-def _last_step(calls: list[Call]) -> int:
-    """Number of operations since the last one of a new batch size (the first of a step carries the replays)."""
-    length = 1
-    while length < len(calls) and calls[-length].replays == 0 and length < 12:
-        length += 1
-    return min(length, max(1, len(calls) - 1))
+    length = sum(1 for call in calls if call.step == calls[-1].step)
+    del calls[len(calls) - story.rng.randrange(1, length + 1) :]

@@ -30,7 +30,9 @@ def extra(rng: Random) -> Story:
     who = victim_rank(story)
     calls = story.calls[who]
     where = len(calls) - rng.randrange(1, 6)
-    calls.insert(where, Call(calls[where].op, calls[where].comm, calls[where].count, calls[where].dtype))
+    calls.insert(
+        where, Call(calls[where].op, calls[where].comm, calls[where].count, calls[where].dtype, calls[where].step)
+    )
     story.focus = (who,)
     story.keep.add("ras")
     story.label.ranks = (who,)
@@ -61,7 +63,7 @@ def other_size(rng: Random) -> Story:
     candidates = [index for index, call in enumerate(calls) if call.count > 1]
     last = max(candidates)
     old = calls[last]
-    calls[last] = Call(old.op, old.comm, old.count + rng.choice((1, 2, 16)) * 2048, old.dtype, old.root, old.replays)
+    calls[last] = Call(old.op, old.comm, old.count + rng.choice((1, 2, 16)) * 2048, old.dtype, old.step, old.replays)
     del calls[last + 1 :]
     for rank in story.fleet.ranks:
         del story.calls[rank.rank][last + 1 :]
@@ -97,7 +99,8 @@ def two_batches(rng: Random) -> Story:
     small, large = rng.choice((3, 7)), rng.choice((2811, 4096))
     for rank in story.fleet.ranks:
         size = small if rank.rank in minority else large
-        tail = [Call("AllReduce", 0, 4096 * size, 9) for _ in range(3 if rank.rank in minority else 2)]
+        step = story.calls[rank.rank][-1].step + 1
+        tail = [Call("AllReduce", 0, 4096 * size, 9, step) for _ in range(3 if rank.rank in minority else 2)]
         story.calls[rank.rank] += tail
     story.focus = (*minority, *(rank for rank in range(world) if rank not in minority))[: len(minority) + 3]
     story.label.ranks = minority
@@ -146,7 +149,7 @@ def missed_replay(rng: Random) -> Story:
     calls = story.calls[who]
     index = max(number for number, call in enumerate(calls) if call.replays)
     old = calls[index]
-    calls[index] = Call(old.op, old.comm, old.count, old.dtype, old.root, old.replays - 1)
+    calls[index] = Call(old.op, old.comm, old.count, old.dtype, old.step, old.replays - 1)
     story.focus = (who, (who + 1) % story.fleet.world, (who + 2) % story.fleet.world)
     story.keep.update(("nccl", "gpu"))
     story.label = Label(
