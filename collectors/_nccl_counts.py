@@ -7,29 +7,18 @@ whose lines repeat byte for byte (single host, opCount 0) takes the first way, o
 """
 
 import re
-from bisect import bisect_left
-from calendar import timegm
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Literal
 
-from sentinel.model.observation import Enqueues, Op, Origin
+from sentinel.collectors._nccl_stream import MARK_BYTES, TAIL_OPS, Key, Part, Process, Shape, Stream
+from sentinel.model.observation import Enqueues, Origin
 
-TAIL_OPS = 64
-DIGEST_EVERY = 64
-MAX_DIGESTS = 4096
 MAX_STREAMS = 4096
 MAX_CACHED = 20_000
 MAX_SHAPES = 65_536
 
-_MARK_BYTES = 8
 _WHOLE_LINE_PAUSE = 64
-
-Part = Literal["head", "middle", "tail"]
-Process = tuple[str, int]
-Key = tuple[str, int, str]
 
 _HEAD = re.compile(
     rb"([^\s:\[\]()]{1,255}):(\d{1,10}):\d{1,10} (?:\[-?\d{1,4}\] )?NCCL INFO ([A-Z]\w{1,30}): opCount $"
@@ -38,142 +27,6 @@ _REST = re.compile(
     rb" count (\d{1,19}) datatype (\d{1,5}) op (\d{1,19}) root (-?\d{1,10}) "
     rb"comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,7})\]"
 )
-_OP_COUNT = re.compile(rb": opCount ([0-9a-f]{1,16}) ")
-_STAMP = re.compile(rb"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(\.\d{1,9})?\] ")
-
-
-def stamp_s(head: bytes) -> float | None:
-    """Time that a line prints in front of its prefix, as seconds on the printing host's wall clock; None without one.
-
-    >>> stamp_s(b"[1970-01-02 00:00:01.5] node1:7:7 [0] NCCL INFO x")
-    86401.5
-    """
-    found = _STAMP.search(head[:512])
-    if found is None:
-        return None
-    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
-    if not (year >= 1970 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
-        return None
-    return timegm((year, month, day, hour, minute, second)) + float(found[7] or b"0")
-
-
-@dataclass(slots=True)
-class _Shape:
-    """What must agree across ranks, as printed on one communicator of one process."""
-
-    op: str
-    count: int
-    dtype: int
-    root: int
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    """The calls of one process on one communicator. `rows` and `marks` hold the current batch only."""
-
-    key: Key
-    nranks: int
-    shapes: dict[bytes, _Shape] = field(default_factory=dict)
-    total: int = 0
-    by_op: Counter[str] = field(default_factory=Counter)
-    first_op: int = 0
-    last_op: int = 0
-    run: int = 0
-    tail: deque[tuple[int, int, bytes, bytes]] = field(default_factory=lambda: deque(maxlen=TAIL_OPS))
-    every: int = DIGEST_EVERY
-    digests: list[str] = field(default_factory=list)
-    missing: set[Part] = field(default_factory=set)
-    fresh: bool = False
-    rows: list[int] = field(default_factory=list)
-    marks: list[bytes] = field(default_factory=list)
-    _sum: blake2b = field(default_factory=lambda: blake2b(digest_size=8))
-    _pending: bytes = b""
-
-    def absorb(self, lines: Sequence[bytes], numbers: Sequence[int], calls: Sequence[int], before: int) -> None:
-        """Take over what the current batch appended to `rows` and `marks`.
-
-        `calls` are the rows of all calls of the process in this batch, `before` how many it made in earlier ones.
-        """
-        rows, marks = self.rows, self.marks
-        for mark, count in Counter(marks).items():
-            self.by_op[self.shapes[mark].op] += count
-        self._note_op_counts(lines)
-        for at in range(max(0, len(rows) - TAIL_OPS), len(rows)):
-            row = rows[at]
-            self.tail.append((numbers[row], before + bisect_left(calls, row), lines[row], marks[at]))
-        self._note_marks(b"".join(marks))
-        self.total += len(rows)
-        self.fresh = True
-        rows.clear()
-        marks.clear()
-
-    def trim(self) -> None:
-        """Keep the shapes of the tail only."""
-        self.shapes = {entry[3]: self.shapes[entry[3]] for entry in self.tail}
-
-    def _note_op_counts(self, lines: Sequence[bytes]) -> None:
-        """Keep the first and the last opCount and how many calls in a row printed the last one."""
-        rows = self.rows
-        last = op_count(lines[rows[-1]])
-        if self.total == 0:
-            self.first_op = self.last_op = op_count(lines[rows[0]])
-        elif last < self.last_op:
-            self.missing.add("middle")
-        if last == self.last_op == self.first_op:
-            self.run += len(rows)
-        else:
-            token = b": opCount %x " % last
-            same = next((at for at, row in enumerate(reversed(rows)) if token not in lines[row]), len(rows))
-            self.run = same + (self.run if same == len(rows) and last == self.last_op else 0)
-        self.last_op = last
-
-    def _note_marks(self, added: bytes) -> None:
-        """Advance the running digest; beyond `MAX_DIGESTS` every second one is dropped and the distance doubles."""
-        data, step = self._pending + added, self.every * _MARK_BYTES
-        at = 0
-        while at + step <= len(data):
-            self._sum.update(data[at : at + step])
-            self.digests.append(self._sum.hexdigest())
-            at += step
-            if len(self.digests) >= MAX_DIGESTS:
-                del self.digests[::2]
-                self.every *= 2
-                step *= 2
-        self._pending = data[at:]
-
-    def digest(self) -> str:
-        """Digest of all shapes so far."""
-        total = self._sum.copy()
-        total.update(self._pending)
-        return total.hexdigest()
-
-    def unlogged(self) -> int | None:
-        """Growth of opCount beyond logged calls; None when it never advanced."""
-        if self.last_op == self.first_op:
-            return None
-        return max(0, (self.last_op - self.first_op) - (self.total - self.run))
-
-    def ops(self) -> tuple[Op, ...]:
-        """The last calls, oldest first."""
-        return tuple(self._op(*entry) for entry in self.tail)
-
-    def _op(self, number: int, order: int, line: bytes, mark: bytes) -> Op:
-        shape = self.shapes[mark]
-        return Op(
-            op=shape.op, op_count=op_count(line), count=shape.count, dtype=shape.dtype, root=shape.root,
-            comm=self.key[2], order=order, line=number, at_s=stamp_s(line),
-        )  # fmt: skip
-
-
-def op_count(line: bytes) -> int:
-    """The opCount of a COLL line (hexadecimal without 0x); 0 when it prints none.
-
-    >>> op_count(b"n:1:1 [0] NCCL INFO AllReduce: opCount 1a sendbuff 0x1")
-    26
-    """
-    found = _OP_COUNT.search(line)
-    return int(found[1], 16) if found else 0
-
 
 _Entry = tuple[Callable[[int], None], Callable[[bytes], None], bytes]
 
@@ -182,7 +35,7 @@ class EnqueueCounter:
     """Counts the COLL lines of one file or stream, which may interleave several processes."""
 
     def __init__(self) -> None:
-        self.streams: dict[Key, _Stream] = {}
+        self.streams: dict[Key, Stream] = {}
         self.born: set[Key] = set()
         self.calls: Counter[Process] = Counter()
         self._others: list[int] = []
@@ -249,7 +102,7 @@ class EnqueueCounter:
                 if (seen := self.snapshot(key, file)) is not None:
                     yield seen
 
-    def _missing(self, stream: _Stream) -> tuple[Part, ...]:
+    def _missing(self, stream: Stream) -> tuple[Part, ...]:
         parts = set(stream.missing)
         if stream.key not in self.born:
             parts.add("head")
@@ -312,17 +165,17 @@ class EnqueueCounter:
         self._heads.setdefault(head, {})[rest] = entry
         return entry
 
-    def _entry(self, stream: _Stream, op: str, what: re.Match[bytes]) -> _Entry:
-        shape = _Shape(op, int(what[1]), int(what[2]), int(what[4]))
+    def _entry(self, stream: Stream, op: str, what: re.Match[bytes]) -> _Entry:
+        shape = Shape(op, int(what[1]), int(what[2]), int(what[4]))
         text = f"{shape.op} {shape.count} {shape.dtype} {int(what[3])} {shape.root}"
-        mark = blake2b(text.encode(), digest_size=_MARK_BYTES).digest()
+        mark = blake2b(text.encode(), digest_size=MARK_BYTES).digest()
         stream.shapes.setdefault(mark, shape)
         return (stream.rows.append, stream.marks.append, mark)
 
-    def _stream(self, key: Key, nranks: int) -> _Stream | None:
+    def _stream(self, key: Key, nranks: int) -> Stream | None:
         stream = self.streams.get(key)
         if stream is None and len(self.streams) < MAX_STREAMS:
-            stream = self.streams[key] = _Stream(key, nranks)
+            stream = self.streams[key] = Stream(key, nranks)
         return stream
 
     def _forget(self) -> None:
@@ -331,7 +184,7 @@ class EnqueueCounter:
         self._cached = 0
 
     def _absorb(self, lines: Sequence[bytes], numbers: Sequence[int]) -> None:
-        by_process: dict[Process, list[_Stream]] = {}
+        by_process: dict[Process, list[Stream]] = {}
         for stream in self.streams.values():
             if stream.rows:
                 by_process.setdefault(stream.key[:2], []).append(stream)

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from typing import Literal
 
-from sentinel.collectors._nccl_counts import stamp_s
+from sentinel.collectors._nccl_stream import stamp_s
 from sentinel.model.observation import NcclComm, NcclNote, Observation, Origin
 
 TEXT_CAP = 4096
