@@ -147,6 +147,8 @@ class Opener:
             return
         if view.short:
             self.skips.add(outer.name, "truncated archive: members before the cut were used")
+        elif view.read_at(tar.offset).strip(b"\0"):  # tarfile takes a damaged header for the end
+            self.skips.add(outer.name, "damaged archive: members before the damage were used")
 
     def _member(self, outer: Found, member: tarfile.TarInfo, part: SliceSource, depth: int) -> Iterator[Found]:
         if member.isdir():
@@ -181,6 +183,11 @@ class _View:
     def seek(self, position: int, whence: int = 0) -> int:
         self._at = position if whence == 0 else (self._at if whence == 1 else self._size) + position
         return self._at
+
+    def read_at(self, position: int) -> bytes:
+        """The block at a position; empty behind the end."""
+        room = self._size - position
+        return os.pread(self._fd, min(_BLOCK, room), self._offset + position) if room > 0 else b""
 
     def read(self, count: int = -1) -> bytes:
         if count < 0 or count > _HEADER_BYTES:

@@ -145,7 +145,7 @@ class Document:
                 if len(head) >= SAMPLE_BYTES or looked > _SAMPLE_SEARCH_BYTES:
                     return head[:SAMPLE_BYTES], False
                 looked += len(chunk)
-                head += chunk if chunk.strip(b"\0") else b""
+                head += chunk if head else chunk.lstrip(b"\0")
         except Refused as refused:
             self.note(str(refused))
             return b"", True

@@ -89,6 +89,8 @@ class Unframer:
         if self.frame == "journal_export":
             self._rest, records = self._export.feed(data)
             return self._from_records(records)
+        if b"\0" in data:
+            data = data.translate(None, b"\0")
         end = data.rfind(b"\n") + 1
         body, self._rest = data[:end], data[end:]
         lines = self._lines(body) if body else []
@@ -111,8 +113,6 @@ class Unframer:
         return lines
 
     def _lines(self, body: bytes) -> list[Line]:
-        if b"\0" in body:
-            body = body.translate(None, b"\0")
         if self._cutting:
             cut = body.find(b"\n") + 1
             body, self._cutting = body[cut:], False
@@ -151,12 +151,12 @@ class Unframer:
         last = rest.rfind(b"\r")
         if self.frame == "plain" and last > 0:
             self._rest = rest[last:]
-            text = rest[:last].replace(b"\0", b"").decode("utf-8", "replace")
+            text = rest[:last].decode("utf-8", "replace")
             return list(_segments(Line(self._number, text)))
         if self._cutting:
             return []
         self._cutting = True
-        text = rest[:LINE_BYTES].replace(b"\0", b"").decode("utf-8", "replace")
+        text = rest[:LINE_BYTES].decode("utf-8", "replace")
         return list(_segments(Line(self._number, text + CUT_MARK)))
 
 

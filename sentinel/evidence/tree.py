@@ -24,6 +24,8 @@ _KINDS = {
 }
 
 
+_LISTED_MORE = 4
+
 Entry = tuple[tuple[str, ...], os.stat_result]
 
 
@@ -101,17 +103,21 @@ class Tree:
             os.close(below)
 
     def _names(self, folder: int, above: tuple[str, ...]) -> list[str]:
-        """Sorted names in a folder, at most as many as may still be looked at."""
+        """Sorted names in a folder, at most as many as may still be looked at.
+
+        Somewhat more are listed, so that which ones are left out does not depend on the file system's order.
+        """
         room = self._limits.files - self.considered
         names: list[str] = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if len(names) >= room:
-                        why = f"more than {self._limits.files:,} files: the rest was not looked at"
-                        self._skips.add("/".join(above) or ".", why)
-                        break
                     names.append(entry.name)
+                    if len(names) > room + _LISTED_MORE * self._limits.files:
+                        break
         except OSError as error:
             self._skips.add("/".join(above) or ".", reason_of(error))
-        return sorted(names)
+        if len(names) > room:
+            why = f"more than {self._limits.files:,} files: the rest was not looked at"
+            self._skips.add("/".join(above) or ".", why)
+        return sorted(names)[: max(0, room)]
