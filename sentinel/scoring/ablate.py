@@ -20,7 +20,7 @@ from sentinel.model.verdict import Verdict
 from sentinel.scoring.cases import Case, neutral
 from sentinel.scoring.expected import Expected
 from sentinel.scoring.marks import LEVEL, mark
-from sentinel.scoring.run import Analyse
+from sentinel.scoring.run import CRASHED, Analyse, survive
 
 AblationKind = Literal["sources", "ranks", "all"]
 OutcomeName = Literal["right", "softened", "wrong"]
@@ -84,7 +84,7 @@ def ablate_case(case: Case, kind: AblationKind, analyser: Analyse) -> Iterator[O
         if kind in ("ranks", "all"):
             parts.update(by_rank(evidence))
         everything = sum(1 for found in evidence.rglob("*") if found.is_file())
-        whole = analyser(evidence).verdict
+        whole = survive(analyser, evidence).verdict
         for name, paths in parts.items():
             if len(paths) < everything:
                 verdict = _without(evidence, paths, analyser)
@@ -100,7 +100,7 @@ def judge_outcome(verdict: Verdict, whole: Verdict, expected: Expected) -> Outco
     found = mark(verdict, expected)
     if found.right:
         return "right"
-    if found.forbidden or _accuses_another(verdict, whole, expected):
+    if verdict.kind == CRASHED or found.forbidden or _accuses_another(verdict, whole, expected):
         return "wrong"
     softer = verdict.kind == "unknown" or LEVEL[verdict.confidence] < LEVEL[whole.confidence]
     softer = softer or (verdict.confidence == "low")
@@ -130,7 +130,7 @@ def _without(evidence: Path, paths: Iterable[Path], analyser: Analyse) -> Verdic
             if path.is_file() and relative not in gone:
                 (target / relative).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target / relative)
-        return analyser(target).verdict
+        return survive(analyser, target).verdict
 
 
 def _says(verdict: Verdict) -> str:

@@ -21,6 +21,7 @@ from sentinel.scoring.expected import Expected
 from sentinel.scoring.marks import Mark, mark
 
 ISOLATED_LIMIT_S = 600.0
+CRASHED = "crashed"
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ def analyse_isolated(evidence: Path) -> Measured:
 def score_case(case: Case, analyser: Analyse = analyse) -> Result:
     """Score one case; its evidence is handed over under a neutral path."""
     with neutral(case.evidence) as evidence:
-        measured = analyser(evidence)
+        measured = survive(analyser, evidence)
     return Result(
         name=case.name,
         corpus=case.corpus,
@@ -86,6 +87,16 @@ def score_case(case: Case, analyser: Analyse = analyse) -> Result:
         seconds=measured.seconds,
         peak_mib=measured.peak_mib,
     )
+
+
+def survive(analyser: Analyse, evidence: Path) -> Measured:
+    """What the analyser says; one that raises says `crashed`, which no label accepts, and the run goes on."""
+    started = time.perf_counter()
+    try:
+        return analyser(evidence)
+    except Exception as error:
+        said = Verdict(kind=CRASHED, stalled=None, confidence="low", summary=f"{type(error).__name__}: {error}")
+        return Measured(verdict=said, seconds=time.perf_counter() - started, peak_mib=_peak_mib())
 
 
 def _reset_peak() -> None:

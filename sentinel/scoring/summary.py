@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sentinel.scoring.run import Result
+from sentinel.scoring.run import CRASHED, Result
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +65,8 @@ def line(result: Result) -> str:
     text = f"{outcome}  {result.name:<34} {judged:<58} {result.seconds:6.2f} s{memory}"
     if result.mark.right:
         return text
+    if verdict.kind == CRASHED:
+        return f"{text}\n       {verdict.summary}"
     wanted = "|".join(result.expected.classes)
     ranks = "" if result.expected.ranks is None else f", ranks {list(result.expected.ranks)}"
     hosts = "" if result.expected.hosts is None else f", hosts {list(result.expected.hosts)}"

@@ -186,6 +186,19 @@ def test_the_summary_counts_what_it_says(tmp_path: Path) -> None:
     assert "missed: class, ranks, actions, forbidden:drain_node" in text
 
 
+def test_an_analyser_that_raises_is_wrong_and_does_not_end_the_run(tmp_path: Path) -> None:
+    """Otherwise one hostile folder would hide the accuracy of all others."""
+
+    def broken(evidence: Path) -> Measured:
+        raise KeyError(evidence.name)
+
+    make_case(tmp_path, "one")
+    (case,) = found_in(tmp_path)
+    result = score_case(case, broken)
+    assert not result.mark.right
+    assert "KeyError" in line(result)
+
+
 def test_packing_is_reproducible_and_unpacking_gives_the_files_back(tmp_path: Path) -> None:
     """Otherwise each packing would be a new binary in the history."""
     make_case(tmp_path / "source", "one")
