@@ -129,13 +129,22 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A set of ranks, hosts or requests: members of `fact`, kept if also in all of `also`, without those in `minus`.
 
+    `covering` takes the set only if it holds all members (at least one) of another fact; `facing` only if another fact
+    has members outside it: somebody has to wait for a culprit.
     `minority` keeps the set only when it is at most half of the known world: most ranks are never all to blame.
     """
 
     fact: str
     also: tuple[str, ...] = ()
     minus: tuple[str, ...] = ()
+    covering: str | None = None
+    facing: str | None = None
     minority: bool = False
+
+    def names(self) -> Iterator[str]:
+        """Facts that the selector reads."""
+        yield from (self.fact, *self.also, *self.minus)
+        yield from (name for name in (self.covering, self.facing) if name)
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -202,7 +211,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             for test in condition.tests():
                 yield from test.names()
         for selector in (*self.culprits, *self.culprit_hosts, *self.culprit_requests, *self.victims):
-            yield from (selector.fact, *selector.also, *selector.minus)
+            yield from selector.names()
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,9 +267,17 @@ def _select(
             members &= _members(facts, name)
         for name in selector.minus:
             members -= _members(facts, name)
+        if selector.covering is not None and not _covers(members, _members(facts, selector.covering)):
+            continue
+        if selector.facing is not None and not _members(facts, selector.facing) - members:
+            continue
         if members and not (selector.minority and 2 * len(members) > len(world)):
             return tuple(sorted(members, key=lambda member: (isinstance(member, str), member)))
     return ()
+
+
+def _covers(members: set[int | str], part: set[int | str]) -> bool:
+    return bool(part) and part <= members
 
 
 def _members(facts: Mapping[str, Fact], name: str) -> set[int | str]:

@@ -61,9 +61,9 @@ def gpus(picture: Picture) -> dict[Device, Gpu]:
     found: dict[Device, Gpu] = {}
     for device, samples in picture.memo(devices).items():
         ordered = [sample for sample in in_order(picture, samples) if _has_values(sample)]
-        window = _window(picture, ordered)
-        if window:
-            found[device] = _judge(picture, device, window, ordered)
+        counted = silent_samples(picture, ordered)
+        if counted:
+            found[device] = _judge(picture, device, counted, ordered)
     return _compare_peers(found)
 
 
@@ -71,7 +71,7 @@ def _has_values(sample: GpuSample) -> bool:
     return sample.lost or sample.util_percent is not None or sample.power_w is not None
 
 
-def _window(picture: Picture, samples: list[GpuSample]) -> list[GpuSample]:
+def silent_samples(picture: Picture, samples: list[GpuSample]) -> list[GpuSample]:
     """Samples that show the silence: after T0 and before the engine ends itself; the newest when nothing is silent."""
     t0, end_s = picture.memo(progress).t0, kill_s(picture, samples[0].host if samples else None)
     timed = [(moment_s(picture, sample), sample) for sample in samples]

@@ -1,0 +1,79 @@
+"""Which of several spinning GPUs spins in another kernel than its peers, told by a steady difference in power.
+
+Every kernel that waits draws its own constant power: a collective's wait keeps many multiprocessors polling, a stuck
+compute kernel few or others. Peers in one collective on alike GPUs draw the same within a few watts, so one GPU that
+differs steadily is in another kernel. Measured on H200: 160 W in a NVLink all-reduce wait, 126 W in a stuck kernel.
+"""
+
+from dataclasses import dataclass
+from statistics import median
+
+from sentinel.core.fact import Cite, Fact, FactSpec, unknown
+from sentinel.core.facts._devices import devices, ranks_of_devices
+from sentinel.core.facts._gpu_state import gpus, silent_samples
+from sentinel.core.facts._moments import in_order
+from sentinel.core.picture import Picture
+from sentinel.model.observation import Origin
+
+SAMPLES_MIN = 5
+DIFFERENCE = 0.12
+"""Smallest share by which an odd GPU differs; alike GPUs in one kernel stay within 5 %."""
+SPREADS = 4.0
+"""The difference must exceed this many times the wobble of either GPU, or it is not steady."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    watts: float
+    wobble: float
+    origin: Origin
+
+
+def _odd_spinning(picture: Picture) -> Fact:
+    draws = picture.memo(_draws)
+    if len(draws) < 2:
+        return unknown("power of every spinning GPU over several seconds")
+    ordered = sorted(draws, key=lambda rank: draws[rank].watts)
+    # With more than two the majority's power is the reference; with two, the one in the smaller kernel is odd:
+    # a collective's wait polls on every channel.
+    usual = median(draw.watts for draw in draws.values()) if len(draws) > 2 else draws[ordered[-1]].watts
+    wobble = max(draw.wobble for draw in draws.values())
+    odd = [rank for rank in ordered if _differs(draws[rank].watts, usual, wobble)]
+    if 2 * len(odd) > len(draws):
+        odd = []
+    shown = odd or ordered[:1]
+    cites = [Cite(f"rank {rank}'s GPU spins at {draws[rank].watts:.0f} W, its peers at {usual:.0f} W",
+                  draws[rank].origin) for rank in shown]  # fmt: skip
+    return Fact(value=tuple(sorted(odd)), cites=tuple(cites))
+
+
+def _differs(watts: float, usual: float, wobble: float) -> bool:
+    gap = abs(watts - usual)
+    return gap >= DIFFERENCE * usual and gap >= SPREADS * wobble
+
+
+def _draws(picture: Picture) -> dict[int, _Draw]:
+    """Power of each rank's GPU that spins all through the silence; wobble is the median distance from the median."""
+    placed, states = picture.memo(ranks_of_devices), picture.memo(gpus)
+    found: dict[int, _Draw] = {}
+    for device, samples in picture.memo(devices).items():
+        gpu = states.get(device)
+        if gpu is None or gpu.state not in ("spin", "busy") or device not in placed:
+            continue
+        silent = silent_samples(picture, in_order(picture, samples))
+        powers = [one.power_w for one in silent if one.power_w is not None and (one.util_percent or 0.0) >= 90.0]
+        if len(powers) >= SAMPLES_MIN:
+            middle = median(powers)
+            wobble = median(abs(power - middle) for power in powers)
+            found[placed[device]] = _Draw(middle, wobble, gpu.origin)
+    return found
+
+
+FACTS: tuple[FactSpec, ...] = (
+    FactSpec(
+        name="gpu.odd_spinning_ranks",
+        unit="ranks",
+        about="Ranks whose GPU spins at a steadily different power than its spinning peers: another kernel.",
+        compute=_odd_spinning,
+    ),
+)
