@@ -17,9 +17,9 @@ struct Placement {
 inline uint32_t clock_victim(CacheSet& set, uint8_t& hand, uint32_t first, uint32_t count) {
   for (uint32_t step = 0; step < count * 4; ++step) {
     const uint32_t way = first + hand % count;
+    hand = uint8_t((hand + 1) % count);
     if (load_relaxed(set.tag[way]) == 0) return way;
     const uint8_t freq = load_relaxed(set.freq[way]);
-    hand = uint8_t((hand + 1) % count);
     if ((freq & kFreqMask) == 0) return way;
     store_relaxed(set.freq[way], uint8_t(freq - 1));
   }

@@ -3,6 +3,7 @@
 The layout follows the C++ core (`engine/rowstore/format.h`), which checks it again on open.
 """
 
+import itertools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ class Slice:
         for part in by_start:
             if part.count < 1 or part.start < 0:
                 raise BadTable(f"head {part.head}: range {part.start}+{part.count} is empty")
-        for before, after in zip(by_start, by_start[1:], strict=False):
+        for before, after in itertools.pairwise(by_start):
             if before.start + before.count > after.start:
                 raise BadTable(f"heads {before.head} and {after.head} overlap at {after.start}")
 

@@ -51,5 +51,6 @@ def dequantise(
     else:
         values = E2M1_PAIRS[codes].reshape(codes.shape[0], -1)
     blocks = values.reshape(codes.shape[0], -1, row_format.codes_per_scale)
-    scaled: NDArray[np.float32] = blocks * UE8M0[scales][:, :, None]
+    with np.errstate(over="ignore"):  # the formats can express more than float32 can hold
+        scaled: NDArray[np.float32] = blocks * UE8M0[scales][:, :, None]
     return scaled.reshape(codes.shape[0], -1)

@@ -57,7 +57,8 @@ def read_rows(path: Path, local_rows: NDArray[np.int64]) -> NDArray[np.uint8]:
     return rows
 
 
-def _first_ids(header: Header, first_page: int, pages: int) -> NDArray[np.int64]:
+def first_ids(header: Header, first_page: int, pages: int) -> NDArray[np.int64]:
+    """Global id of the first row of each page: what its trailer must say."""
     per_page = header.row_format.rows_per_page
     ids = header.slice.global_ids(first_page * per_page, pages * per_page)
     return np.ascontiguousarray(ids[::per_page])
@@ -83,7 +84,7 @@ def verify_table(
         for first in range(0, header.pages, _BLOCK_PAGES):
             count = min(_BLOCK_PAGES, header.pages - first)
             block = np.frombuffer(file.read(count * PAGE_BYTES), dtype=np.uint8)
-            bad, at = native.verify_pages(header.layer, _first_ids(header, first, count), block)
+            bad, at = native.verify_pages(header.layer, first_ids(header, first, count), block)
             if bad and first_bad is None:
                 first_bad = first + at
             bad_pages += bad

@@ -94,7 +94,7 @@ def _write_data(
     done = 0
     for block in encode_blocks(header, source):
         file.write(block.data)
-        digests.add(memoryview(block).cast("B"))
+        digests.add(block.data.cast("B"))
         done += block.nbytes
         progress(done, header.pages * PAGE_BYTES)
     digests.close()
