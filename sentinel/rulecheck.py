@@ -77,6 +77,7 @@ def _failures(rule: Rule, case: Case, known_facts: Collection[str]) -> Iterator[
         ("culprits", case.culprits, lambda: outcome.culprits),
         ("hosts", case.hosts, lambda: outcome.hosts),
         ("victims", case.victims, lambda: outcome.victims),
+        ("points", case.points, lambda: outcome.points),
         ("confidence", case.confidence, lambda: outcome.confidence),
         ("actions", case.actions, lambda: tuple(piece.action for piece in advised(rule.suggest, facts))),
     )

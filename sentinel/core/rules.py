@@ -168,6 +168,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     culprits: tuple[int, ...] | None = None
     hosts: tuple[str, ...] | None = None
     victims: tuple[int, ...] | None = None
+    points: int | None = None
     confidence: Confidence | None = None
     actions: tuple[ActionName, ...] | None = None
 
