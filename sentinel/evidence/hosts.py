@@ -52,11 +52,14 @@ MACHINE_SOURCES = frozenset(
     )
 )  # fmt: skip
 """Parsers whose documents describe a whole machine."""
+LOG_SOURCES = frozenset(("kernel_log", "packaged_log", "sglang_log", "trtllm_log", "vllm_log"))
+"""Parsers of logs of which a host has its own: several of them with numbered names suggest several hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """What is known of one document: its name, hosts named in its content, whether it describes a whole machine."""
+    """What is known of one document: its name, hosts named in its content, whether it is a table of a whole machine or
+    a log of an engine or a kernel."""
 
     name: str
     hosts: Counter[str]

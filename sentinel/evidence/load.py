@@ -19,7 +19,7 @@ from sentinel.collector import Context, LogParser, Parser
 from sentinel.collectors import ALL
 from sentinel.evidence.clock import Clock, Times, times_in
 from sentinel.evidence.document import NOT_RECOGNISED, Budget, Document
-from sentinel.evidence.hosts import MACHINE_SOURCES, Clue, Hosts, hosts_in
+from sentinel.evidence.hosts import LOG_SOURCES, MACHINE_SOURCES, Clue, Hosts, hosts_in
 from sentinel.evidence.limits import Limits, Skips
 from sentinel.evidence.recognise import Choice, choose, joining
 from sentinel.evidence.settle import settle
@@ -162,26 +162,27 @@ def _first_look(document: Document, parsers: Sequence[Parser]) -> Reading | None
     if look is None:
         return None
     choice = choose(look.sample, parsers, binary=document.binary)
-    if choice.document is None and not choice.logs:
+    if not choice.names:
         document.note("binary" if document.binary else NOT_RECOGNISED)
         return None
-    clue = Clue(
-        document.name, hosts_in(look.lines), any(name in MACHINE_SOURCES for name in choice.names), bool(choice.logs)
-    )
+    names = frozenset(choice.names)
+    clue = Clue(document.name, hosts_in(look.lines), bool(names & MACHINE_SOURCES), bool(names & LOG_SOURCES))
     return Reading(document, choice, times_in(look.lines, document.found.mtime_s), clue)
 
 
 def _read(reading: Reading, hosts: Hosts, clock: Clock, parsers: Sequence[Parser]) -> Gathering:
     """All observations of one document."""
-    document, chosen = reading.document, reading.choice.document
+    document, choice = reading.document, reading.choice
     document.shift_s = clock.shift_s(document.name)
     context = Context(name=document.name, year=clock.year(document.name), host=hosts.of(document.name))
     gathering = Gathering(document)
     try:
-        if chosen is not None:
-            gathering.take(chosen.name, chosen.parse(document, context))
-        else:
-            _read_log(gathering, context, reading.choice.logs, parsers)
+        for parser in choice.documents:
+            gathering.take(parser.name, parser.parse(document, context))
+            if gathering.readers:  # a document has one owner: the first that finds anything in it
+                return gathering
+        if choice.logs:
+            _read_log(gathering, context, choice.logs, parsers)
     except Refused as refused:
         document.note(str(refused))
     return gathering

@@ -10,27 +10,25 @@ SAMPLE_CHARS = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who reads a document: one document parser alone, or any number of log parsers together."""
+    """Who may read a document: document parsers, each for the whole of it, or else log parsers together."""
 
-    document: DocumentParser | None = None
+    documents: tuple[DocumentParser, ...] = ()
     logs: tuple[LogParser, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the chosen parsers."""
-        return tuple(parser.name for parser in ((self.document,) if self.document else self.logs))
+        every: tuple[Parser, ...] = (*self.documents, *self.logs)
+        return tuple(parser.name for parser in every)
 
 
 def choose(sample: Sample, parsers: Iterable[Parser], *, binary: bool = False) -> Choice:
-    """Parsers that claim a sample; of several document parsers the first listed, of a binary one no log parser."""
-    logs: list[LogParser] = []
-    for parser in parsers:
-        if isinstance(parser, DocumentParser):
-            if parser.recognise(sample):
-                return Choice(document=parser)
-        elif not binary and parser.recognise(sample):
-            logs.append(parser)
-    return Choice(logs=tuple(logs))
+    """Parsers that claim a sample, in the order of the list; log parsers never claim a binary document."""
+    claiming = [parser for parser in parsers if (parser.kind == "document" or not binary) and parser.recognise(sample)]
+    return Choice(
+        tuple(parser for parser in claiming if isinstance(parser, DocumentParser)),
+        tuple(parser for parser in claiming if isinstance(parser, LogParser)),
+    )
 
 
 def joining(lines: list[Line], waiting: Iterable[LogParser]) -> tuple[LogParser, ...]:

@@ -194,8 +194,8 @@ def _unzstd(packed: _Counted, note: Note, window_bytes: int) -> Iterator[bytes]:
                 while pending:
                     piece, fed = engine.decompress(pending), True
                     pending = b""
-                    if piece:
-                        yield piece
+                    for start in range(0, len(piece), CHUNK_BYTES):
+                        yield piece[start : start + CHUNK_BYTES]
                     if engine.eof:
                         pending = engine.unused_data
                         engine, fed = maker.decompressobj(), False

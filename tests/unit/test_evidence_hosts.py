@@ -6,7 +6,7 @@ import pytest
 
 from sentinel.collector import Line
 from sentinel.collectors import ALL
-from sentinel.evidence.hosts import MACHINE_SOURCES, Clue, Hosts, hosts_in, looks_like_host
+from sentinel.evidence.hosts import LOG_SOURCES, MACHINE_SOURCES, Clue, Hosts, hosts_in, looks_like_host
 
 
 def clue(name: str, *hosts: str, machine: bool = False, log: bool = False) -> Clue:
@@ -95,6 +95,6 @@ def test_a_containers_random_name_stands_for_the_only_machine() -> None:
     assert hosts.of("nccl.log") == "gpu1" and hosts.known == ["gpu1"]
 
 
-def test_machine_sources_are_names_of_parsers() -> None:
-    """Else a renamed parser would silently stop counting as a description of a machine."""
-    assert {parser.name for parser in ALL} >= MACHINE_SOURCES
+def test_sources_that_hint_at_hosts_are_names_of_parsers() -> None:
+    """Else a renamed parser would silently stop counting as a sign of a host of its own."""
+    assert {parser.name for parser in ALL} >= MACHINE_SOURCES | LOG_SOURCES

@@ -228,6 +228,21 @@ def test_a_parser_that_fails_loses_one_file_only(tmp_path: Path) -> None:
     assert [(skip.file, "IndexError" in skip.why) for skip in loaded.skipped] == [("a", True)]
 
 
+def test_of_several_parsers_that_claim_a_file_the_first_that_finds_anything_owns_it(tmp_path: Path) -> None:
+    """Else a file would be read twice, or by a parser that claimed it wrongly and found nothing."""
+
+    def parser(name: str, texts: tuple[str, ...]) -> DocumentParser:
+        def parse(blob: Blob, context: Context) -> Iterator[Observation]:
+            for text in texts:
+                yield Notice(origin=Origin(context.name, 1), engine=name, notice="other", text=text)
+
+        return DocumentParser(name=name, recognise=lambda sample: True, parse=parse)
+
+    (tmp_path / "file").write_text("some text\n")
+    loaded = load(tmp_path, parsers=(parser("empty", ()), parser("first", ("a",)), parser("second", ("b",))))
+    assert [seen.engine for seen in loaded.observations if isinstance(seen, Notice)] == ["first"]
+
+
 def test_small_documents_have_no_tail_in_their_sample(tmp_path: Path) -> None:
     """Else recognisers that weigh both parts would count every line of a small file twice."""
     seen: list[Sample] = []
