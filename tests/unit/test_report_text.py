@@ -49,7 +49,7 @@ def test_unknown_is_never_told_as_health() -> None:
 
     assert message.startswith("CANNOT TELL  unknown")
     assert "an engine log" in message
-    assert "core.1 (binary); data.tar (truncated archive)" in message
+    assert "core.1 (binary), data.tar (truncated archive)" in message
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 200])
