@@ -64,7 +64,7 @@ def _known_ranks(picture: Picture) -> Fact:
 
 def _failed_ranks(picture: Picture) -> Fact:
     joined = picture.memo(views)
-    if not joined.seen:
+    if not joined.ranks and not joined.failed:
         return unknown(NO_STACK)
     said = [Cite(f"rank {rank}: {stack.error}", stack.origin) for rank, stack in joined.failed.items()]
     return Fact(value=tuple(joined.failed), cites=tuple(said[:CITED]) or cites(joined.ranks.values()))
@@ -73,11 +73,10 @@ def _failed_ranks(picture: Picture) -> Fact:
 def _coverage(picture: Picture) -> Fact:
     joined = picture.memo(views)
     everyone = {*world(picture), *joined.ranks}
-    if not joined.seen or not everyone:
+    shown = cites(joined.ranks.values()) or _failed_ranks(picture).cites
+    if not shown or not everyone:
         return unknown(NO_STACK)
-    return Fact(
-        value=len(joined.ranks) / len(everyone), cites=cites(joined.ranks.values()) or _failed_ranks(picture).cites
-    )
+    return Fact(value=len(joined.ranks) / len(everyone), cites=shown)
 
 
 def _waiting_ranks(picture: Picture) -> Fact:
