@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.agent import ladder, ras
+from sentinel.agent import ladder, procfs, ras
 from sentinel.agent.ladder import ATTACHING, CHEAP, Rung, Taken
 from sentinel.model.engine import Engine, EngineProcess
 from sentinel.plumbing.clock import Clock
@@ -67,6 +67,7 @@ class Capture:
         self._until_s = self.clock.now().mono_s + self.budget_s - RESERVE_S
         self.folder.mkdir(parents=True, exist_ok=True)
         processes = sorted(self.engine.processes, key=lambda process: (ORDER[process.role], process.id))
+        self._keep(0, 1, _process_table(self.engine))
         self._pass(1, processes, CHEAP)
         self._keep(0, 1, ras.status(self._left_s()))
         self.stop.wait(min(SECOND_PASS_AFTER_S, max(0.0, self._left_s())))
@@ -130,3 +131,13 @@ class Capture:
         result.complete = not unaccounted
         result.why_incomplete = "" if result.complete else f"no attempt was made on ranks {sorted(unaccounted)}"
         return result
+
+
+def _process_table(engine: Engine) -> Taken:
+    """Who was who, as a process table: lets a bundle be judged without the agent that took it."""
+    rows = ["    PID    PPID STAT COMMAND"]
+    for process in engine.processes:
+        fields = procfs.stat_fields(process.id.pid)
+        if fields is not None and len(fields) > 1:
+            rows.append(f"{process.id.pid:7d} {fields[1]:>7s} {fields[0]:4s} {process.title}")
+    return Taken(rung="processes", name="processes.txt", data=("\n".join(rows) + "\n").encode())

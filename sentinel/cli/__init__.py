@@ -14,6 +14,8 @@ import click
 from sentinel import __version__
 
 VERBS: Mapping[str, str] = {
+    "watch": "Watch the engines of this host.",
+    "drill": "A fire drill on this machine, without a GPU.",
     "analyze": "Judge a folder of hang evidence.",
     "rules": "List, show and test the rules that turn facts into verdicts.",
     "score": "Measure how often verdicts are right on labelled evidence.",

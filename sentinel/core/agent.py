@@ -99,7 +99,7 @@ class AgentCore:
             )
             watch.died_s = at.mono_s if watch.died_s is None else watch.died_s
         watch.engine = engine
-        watch.picture.identity.world_size = engine.world_size
+        _introduce(watch.picture, engine)
         yield from ()
 
     def _gone(self, at: Stamp, key: str) -> Iterator[AnyEffect]:
@@ -218,6 +218,17 @@ class AgentCore:
         if watch.verdict is None or _differs(watch.verdict, verdict):
             watch.verdict = verdict
             yield Judged(engine=watch.engine.key, incident=watch.incident, verdict=verdict)
+
+
+def _introduce(picture: Picture, engine: Engine) -> None:
+    """Tell the picture which process is which rank, as discovery found it."""
+    identity = picture.identity
+    identity.world_size = engine.world_size
+    for process in engine.ranks:
+        if process.tags is not None:
+            identity.by_tags[None, process.id.pid] = process.tags
+        if process.rank is not None:
+            identity.stated[None, process.id.pid] = process.rank
 
 
 def _differs(old: Verdict, new: Verdict) -> bool:

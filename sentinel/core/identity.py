@@ -20,7 +20,7 @@ WORLD_MAX = 65_536
 """No engine has more ranks; larger numbers in evidence are garbage."""
 
 _TAG = re.compile(r"(?<![A-Z])(DP|PP|TP|EP)(\d{1,5})(?!\d)")
-_RANK = re.compile(r"\brank[ =:]?(\d{1,5})\b", re.IGNORECASE)
+_RANK_ARGUMENT = re.compile(r"--role rank --rank (\d{1,5})\b")
 
 
 def tags_of(text: str) -> Tags | None:
@@ -117,6 +117,8 @@ class Identity:
                 self.sizes[name] = max(self.sizes[name], int(text))
 
     def _note_title(self, key: Process, title: str) -> None:
+        if (argument := _RANK_ARGUMENT.search(title)) is not None:
+            self.stated.setdefault(key, int(argument[1]))
         tags = tags_of(title) if "::" in title or title.startswith("[") else None
         if tags is not None:
             self.by_tags.setdefault(key, tags)

@@ -25,7 +25,7 @@ from sentinel.evidence.recognise import Choice, choose, joining
 from sentinel.evidence.settle import settle
 from sentinel.evidence.stream import Refused
 from sentinel.evidence.tree import Tree
-from sentinel.model.observation import Observation
+from sentinel.model.observation import Notice, Observation
 from sentinel.model.verdict import Skipped
 
 _PIECE = 10_000
@@ -189,18 +189,31 @@ def _read(reading: Reading, hosts: Hosts, clock: Clock, parsers: Sequence[Parser
 
 
 def _read_log(gathering: Gathering, context: Context, claimed: Sequence[LogParser], parsers: Sequence[Parser]) -> None:
-    """One pass over the lines with all log parsers of the document; more join where their lines first appear."""
-    feeds = {parser.name: parser.start(context) for parser in claimed}
+    """One pass over the lines with all log parsers of the document; more join where their lines first appear.
+
+    Engines come first: a line that an engine's parser takes for a logged request holds a user's words, which may
+    imitate any other source, so nobody else sees it.
+    """
+    ordered = sorted(claimed, key=lambda parser: parser.name not in LOG_SOURCES)
+    feeds = {parser.name: parser.start(context) for parser in ordered}
     waiting = [parser for parser in parsers if isinstance(parser, LogParser) and parser.name not in feeds]
     for batch in gathering.document.batches():
-        before = len(gathering.seen)
+        before, shown = len(gathering.seen), batch
         for name, feed in feeds.items():
-            gathering.take(name, feed(batch))
+            since = len(gathering.seen)
+            gathering.take(name, feed(shown))
+            if name in LOG_SOURCES and (quoted := _requests(gathering.seen[since:])):
+                shown = [line for line in shown if line.number not in quoted]
         used = {seen.origin.line for seen in gathering.seen[before:]}
-        joined = joining([line for line in batch if line.number not in used], waiting)
+        joined = joining([line for line in shown if line.number not in used], waiting)
         for parser in joined:
             waiting.remove(parser)
             feeds[parser.name] = parser.start(context)
-            gathering.take(parser.name, feeds[parser.name](batch))
+            gathering.take(parser.name, feeds[parser.name](shown))
     for name, feed in feeds.items():
         gathering.take(name, feed(()))
+
+
+def _requests(seen: list[Observation]) -> set[int | None]:
+    """Lines that hold logged requests."""
+    return {one.origin.line for one in seen if isinstance(one, Notice) and one.notice == "request"}

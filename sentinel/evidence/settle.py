@@ -7,6 +7,7 @@ from statistics import median
 
 import msgspec
 
+from sentinel.evidence.align import align
 from sentinel.evidence.clock import Clock
 from sentinel.evidence.hosts import Hosts, short
 from sentinel.evidence.snapshots import Modified, nearest_day, states_utc, time_in_name
@@ -69,6 +70,7 @@ def settle(
     placed = [_dated(observations, span) for observations in placed]
     boots = _boot_times(placed, clock)
     placed = [[_since_boot(seen, boots) for seen in observations] for observations in placed]
+    placed = _aligned(placed, clock)
     snapshots = _snapshot_times(placed, names, hosts, clock, span)
     keyed: list[tuple[float, int, int, Observation]] = []
     for number, (observations, taken_s) in enumerate(zip(placed, snapshots, strict=True)):
@@ -79,6 +81,18 @@ def settle(
             keyed.append((at_s, number, order, timed))
     keyed.sort(key=lambda entry: entry[:3])
     return [entry[3] for entry in keyed]
+
+
+def _aligned(placed: list[list[Observation]], clock: Clock) -> list[list[Observation]]:
+    """Brings hosts whose clocks are proven to differ onto one."""
+    alignment = align(seen for observations in placed for seen in observations)
+    clock.error_s = max(clock.error_s, alignment.error_s)
+    clock.notes.extend(alignment.notes)
+    if not alignment.shifts:
+        return placed
+    return [
+        [_moved(seen, alignment.shifts.get(seen.host or "", 0.0)) for seen in observations] for observations in placed
+    ]
 
 
 def _span(placed: list[list[Observation]]) -> tuple[float, float] | None:

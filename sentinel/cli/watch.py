@@ -1,0 +1,48 @@
+"""`sentinel watch`: watch the engines of this host, capture before they kill themselves, judge."""
+
+import signal
+from pathlib import Path
+
+import click
+
+from sentinel.agent.loop import open_loop
+from sentinel.agent.report import log_effect
+from sentinel.config import ConfigError, load
+from sentinel.core.facts import NAMES
+from sentinel.plumbing.clock import SystemClock
+from sentinel.plumbing.logs import set_up
+from sentinel.plumbing.notify import notify
+from sentinel.record.journal import JournalError
+from sentinel.rulebook import RuleError, load_rules
+
+
+@click.command("watch")
+@click.option("--config", "path", type=click.Path(dir_okay=False, path_type=Path), help="sentinel.yaml to use.")
+@click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="Folder for journal, ring, incidents.")
+@click.option("--live", is_flag=True, help="A live view instead of log lines.")
+def command(path: Path | None, state: Path | None, live: bool) -> None:
+    """Watch every engine on this host. Needs no configuration; stop with Ctrl-C."""
+    try:
+        environ = {} if state is None else {"SENTINEL_FOLDERS_STATE": str(state)}
+        config, _ = load(path, {**environ_of_process(), **environ})
+        loop = open_loop(config, load_rules(NAMES), SystemClock())
+    except (ConfigError, JournalError, RuleError) as error:
+        raise click.UsageError(str(error)) from error
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: loop.stop.set())
+    if live:
+        from sentinel.agent.view import run_with_view  # a terminal view costs memory that a service must not pay
+
+        run_with_view(loop)
+        return
+    set_up()
+    loop.listeners.append(log_effect)
+    notify(READY=1, STATUS="watching")
+    loop.run()
+
+
+def environ_of_process() -> dict[str, str]:
+    """Environment variables that are settings of ours."""
+    import os
+
+    return {name: value for name, value in os.environ.items() if name.startswith("SENTINEL_")}
