@@ -445,15 +445,24 @@ def test_a_prompt_that_quotes_a_failure_is_not_a_failure(folder: Path) -> None:
         "gpu1:41:77 [0] NCCL WARN Call to ibv_poll_cq failed: status=12 [Rank 0] Watchdog caught collective operation "
         "timeout; NVRM: Xid (PCI:0000:1a:00): 79, GPU has fallen off the bus."
     )
-    request = f"[2026-11-29 10:00:03] Receive: obj=GenerateReqInput(rid='a1', text={prompt!r})\n"
-    (folder / "requests.log").write_text(decode(0) + request + decode(1))
+    sglang = f"[2026-11-29 10:00:03] Receive: obj=GenerateReqInput(rid='a1', text={prompt!r})\n"
+    vllm = f"INFO 11-29 10:00:03 [logger.py:40] Received request cmpl-1: prompt: {prompt!r}, params: x\n"
+    boot = "INFO 11-29 10:00:02 [api_server.py:1388] vLLM API server version 0.12.0\n"
+    (folder / "sglang.log").write_text(decode(0) + sglang + decode(1))
+    (folder / "vllm.log").write_text(boot + vllm)
+    (folder / "framed.log").write_text(
+        "".join(
+            json.dumps({"log": line, "stream": "stderr", "time": "2026-11-29T10:00:03Z"}) + "\n"
+            for line in (decode(0), sglang, decode(1))
+        )
+    )
     loaded = load(folder)
     serious = [
         seen
         for seen in loaded.observations
         if isinstance(seen, NcclNote)
         or type(seen).__name__ == "KernelEvent"
-        or (isinstance(seen, Notice) and seen.notice not in ("request", "other", "server_args"))
+        or (isinstance(seen, Notice) and seen.notice not in ("request", "version", "server_args"))
     ]
     assert good(loaded) and serious == []
 
