@@ -100,8 +100,6 @@ class Stream:
         last = op_count(lines[rows[-1]])
         if self.total == 0:
             self.first_op = self.last_op = op_count(lines[rows[0]])
-        elif last < self.last_op:
-            self.missing.add("middle")
         if last == self.last_op == self.first_op:
             self.run += len(rows)
         else:
