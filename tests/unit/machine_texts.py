@@ -1,7 +1,7 @@
 """Reads short texts with one parser, as the loader would, and builds pictures from observations."""
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sentinel.collector import Context, Line, LogParser, Sample
 from sentinel.core.fact import Fact, FactSpec
@@ -42,6 +42,6 @@ def decode_until(t0_s: float, host: str | None = None) -> list[AnyObservation]:
     ]
 
 
-def gpu(index: int, at_s: float, util: float, *, host: str | None = None, **more: object) -> GpuSample:
+def gpu(index: int, at_s: float, util: float, *, host: str | None = None, **more: Any) -> GpuSample:
     values: dict[str, object] = {"mem_used_mib": 90_000.0, "sm_mhz": 1800.0, "power_w": 140.0, **more}
     return GpuSample(origin=HERE, index=index, at_s=at_s, host=host, util_percent=util, **values)  # type: ignore[arg-type]

@@ -1,5 +1,7 @@
 """Facts of GPUs: waiting against computing on any model, and the ranks they belong to."""
 
+from typing import Any
+
 import pytest
 
 from sentinel.core.facts.gpu import FACTS
@@ -37,11 +39,11 @@ def stalled(*samples: Observation) -> Picture:
     return made
 
 
-def during(index: int, util: float, **more: object) -> list[Observation]:
+def during(index: int, util: float, **more: Any) -> list[Observation]:
     return [gpu(index, T0 + 5 + step, util, **more) for step in range(5)]
 
 
-def before(index: int, util: float, **more: object) -> list[Observation]:
+def before(index: int, util: float, **more: Any) -> list[Observation]:
     return [gpu(index, T0 - 8 + step, util, **more) for step in range(5)]
 
 
