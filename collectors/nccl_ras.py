@@ -49,7 +49,7 @@ _NO_ANSWER = re.compile(
     r"\A\s*(?:[\w.]{1,60}\.)?(?:TimeoutError|timeout|ConnectionRefusedError|ConnectionResetError|BrokenPipeError)"
     r"(?:\(.{0,200}\)|: .{0,200})?\s*\Z|"
     r"^.{0,200}(?:\b28028\b|ncclras\b).{0,200}(?:timed out|refused|reset by peer|no route).{0,100}$|"
-    r"\A(?:SERVER PROTOCOL \d+\s+)?(?:OK\s+)?(?:ERROR: .{0,200})?\s*\Z",
+    r"\ASERVER PROTOCOL \d+\s+(?:OK\s+)?(?:ERROR: .{0,200})?\s*\Z",
     re.IGNORECASE | re.MULTILINE,
 )
 _SECTIONS = {"Errors": "errors", "Warnings": "warnings"}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from sentinel.collector import Context, Line, Sample
-from sentinel.collectors import nccl_log
+from sentinel.collectors import _nccl_stream, nccl_log
 from sentinel.collectors.nccl_log import NcclReader
 from sentinel.model.observation import Enqueues, NcclComm, NcclNote, Observation
 from tests.unit.nccl_world import World, read
@@ -103,8 +103,6 @@ def test_digests_agree_exactly_as_far_as_the_calls_do() -> None:
 
 def test_digests_of_a_very_long_log_stay_few_and_comparable() -> None:
     """False in production: months of log would fill the memory."""
-    from sentinel.collectors import _nccl_stream
-
     line = f"{PREFIX}{CALL.format(0)}\n"
     (seen,) = calls(read(line * (_nccl_stream.MAX_DIGESTS * _nccl_stream.DIGEST_EVERY + 1000)))
     assert len(seen.digests) < _nccl_stream.MAX_DIGESTS
