@@ -140,7 +140,7 @@ def _tell(item: Observation) -> tuple[str, Tone, str] | None:
             return "progress", tone, f"statistics: {item.generation_tps:g} tok/s, {load}"
         case seen.Phase():
             percent = "" if item.percent is None else f" {item.percent:g} %"
-            return "phase", "info", f"{item.phase} {item.edge}{percent} {item.text}".rstrip()
+            return "phase", "info", f"{item.phase} {item.edge}{percent}{f': {item.text}' if item.text else ''}"
         case seen.Notice():
             return "engine", _notice_tone(item.notice), item.text or item.notice
         case seen.HealthProbe():
