@@ -27,6 +27,8 @@ CATCH_ALL = {
     "sentinel/cli/__init__.py": "turns a defect into an exit status that is no verdict",
     "collectors/flight_recorder.py": "a damaged pickle raises almost anything, and each means that it is damaged",
     "sentinel/evidence/load.py": "a parser that fails loses its file, not the load",
+    "sentinel/scoring/run.py": "an analyser that crashes on a case has got it wrong, and the others are still scored",
+    "sentinel/agent/sources/background.py": "kept and raised where its result is asked for",
     "sentinel/agent/gather.py": "a collector that fails is counted and quarantined",
 }
 """The only places that may catch every exception, and why."""
