@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sentinel.core.picture import Picture
 from sentinel.core.timeline import end_s, progress
-from sentinel.model.observation import Enqueues, NcclComm, Op, Origin
+from sentinel.model.observation import Enqueues, NcclComm, Op, Origin, Stack
 
 Process = tuple[str, int]
 POINT_TO_POINT = frozenset(("Send", "Recv", "PutSignal", "Signal", "WaitSignal"))
@@ -93,6 +93,11 @@ class Group:
     def label(self) -> str:
         """How a person may call it."""
         return str(self.key[1]) if self.key[0] == "id" else f"a communicator of {self.nranks}"
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        """Known global ranks of the traced members."""
+        return frozenset(member.rank for member in self.members if member.rank is not None)
 
     def countable(self) -> tuple[Member, ...]:
         """The largest set of members whose counts begin at the same place; empty when there are not two."""
@@ -238,11 +243,21 @@ def _by_order(picture: Picture, loose: list[Enqueues]) -> list[Group]:
     return made
 
 
-def frozen(picture: Picture) -> bool | None:
-    """Whether enqueuing has ended for good: progress stopped, or the newest stamped call is old. None = cannot tell."""
+def frozen(picture: Picture, ranks: frozenset[int] = frozenset()) -> bool | None:
+    """Whether enqueuing has ended for good: progress stopped, or the newest stamped call is old. None = cannot tell.
+
+    With several printers of progress (data parallelism) one part of the engine can hang while others go on: then the
+    progress of these `ranks` counts, when any of them prints.
+    """
     seen, end = picture.memo(progress), end_s(picture)
     if seen.t0 is not None and end is not None:
-        return end - seen.t0.at_s > seen.limit_s
+        own = [mark.at_s for mark in seen.marks if mark.rank in ranks] if ranks else []
+        several = len({mark.rank for mark in seen.marks if mark.rank is not None}) > 1
+        last = max(own) if own and several else seen.t0.at_s
+        if end <= last and picture.has(Stack):
+            # Nothing timed follows the last progress, but somebody had a reason to look at stacks.
+            return None
+        return end - last > seen.limit_s
     stamps = [op.at_s for calls in picture.memo(newest_calls).values() for op in calls.tail[-1:] if op.at_s is not None]
     if stamps and end is not None:
         return end - max(stamps) > SETTLED_S + picture.clock_error_s or None

@@ -50,8 +50,8 @@ class Findings:
 
 def findings(picture: Picture) -> Findings:
     """Compare every communicator; see the module docstring for who is named."""
-    settled = picture.memo(frozen)
-    each = [_compare(picture, group, settled) for group in picture.memo(groups)]
+    settled = frozen(picture)
+    each = [_compare(picture, group, frozen(picture, group.ranks)) for group in picture.memo(groups)]
     behind = {member.process for finding in each for member in finding.behind}
     for finding in each:
         # A rank that lags on another communicator made its calls in another order, not one too many.

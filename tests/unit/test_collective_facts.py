@@ -3,7 +3,8 @@
 import pytest
 
 from sentinel.core.picture import Picture
-from tests.unit.nccl_world import World, fact, going_on, picture_of, stopped
+from sentinel.model.observation import Decode, Origin
+from tests.unit.nccl_world import BEGIN_S, World, fact, going_on, picture_of, stopped
 
 
 def steady(world: World, steps: int = 20) -> None:
@@ -160,6 +161,24 @@ def test_a_difference_while_decode_goes_on_is_in_flight_and_blames_nobody() -> N
     picture = picture_of(going_on(), world.observations())
     assert fact(picture, "collective.behind_ranks") != (3,)
     assert fact(picture, "collective.counts_equal") is None
+
+
+def test_a_part_of_the_engine_can_hang_while_another_goes_on() -> None:
+    """False in production: with data parallelism the healthy groups' progress would hide the group that hangs."""
+    world = World(8)
+    world.open("dp0", range(4))
+    world.open("dp1", range(4, 8))
+    for _ in range(30):
+        world.all("dp0", count=4096)
+        world.all("dp1", count=4096)
+    world.all("dp1", count=4096, but=[6])
+    lines = [
+        Decode(origin=Origin(f"engine{rank}.log", at), at_s=BEGIN_S + at, engine="sglang", rank=rank, running=3)
+        for rank, last in ((0, 200), (4, 30))
+        for at in range(last)
+    ]
+    picture = picture_of(lines, world.observations())
+    assert fact(picture, "collective.behind_ranks") == (6,)
 
 
 def test_a_log_cut_in_its_last_line_is_not_read_as_one_call_less() -> None:

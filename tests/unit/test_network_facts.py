@@ -133,15 +133,10 @@ def test_a_host_without_the_configured_gid_is_named() -> None:
     assert fact(picture_of([gids("box2", 0, 1)]), "network.gid_mismatch_hosts") is None
 
 
-def link(after_s: float, event: str = "link_down") -> KernelEvent:
-    """A line of the kernel about a link."""
+def link(after_s: float) -> KernelEvent:
+    """A line of the kernel about a link that fell."""
     return KernelEvent(
-        origin=Origin("dmesg", 3),
-        at_s=T0 + after_s,
-        host="box2",
-        event=event,
-        text="Link down",
-        device="ens9",  # type: ignore[arg-type]
+        origin=Origin("dmesg", 3), at_s=T0 + after_s, host="box2", event="link_down", text="Link down", device="ens9"
     )
 
 

@@ -118,7 +118,7 @@ def ras_mismatch(picture: Picture) -> Fact:
         return unknown(ANSWER)
     shown = [any(comm.mismatch or "MISMATCH" in comm.errors for comm in answer.comms) for answer in found]
     cites = _named(picture, "ranks")[1]
-    if all(shown) and picture.memo(frozen) is False:
+    if all(shown) and frozen(picture) is False:
         return Fact(value=None, cites=tuple(cites), missing=("a second answer of the RAS service, seconds later",))
     return Fact(value=all(shown), cites=tuple(cites) if all(shown) else _clean(picture))
 
@@ -135,7 +135,7 @@ def ras_mismatch_ranks(picture: Picture) -> Fact:
 
 
 def ras_behind(picture: Picture) -> Fact:
-    """Ranks with lower counts, also of two; on no communicator may they be ahead of their peers."""
+    """Ranks with lower counts for some operation, also the lower one of two."""
     differs = ras_mismatch(picture)
     if not differs.value:
         return Fact(value=None if differs.value is None else (), cites=differs.cites, missing=differs.missing)
