@@ -240,6 +240,20 @@ def test_the_flight_recorder_shows_who_is_behind_what_is_open_and_who_differs() 
     assert fact(picture_of([trace(0, 12, 12)]), "collective.pending") is None
 
 
+def test_torch_time_out_lines_show_who_never_enqueued() -> None:
+    """False in production: without dumps the numbers that torch prints in the log would be unused."""
+    lines = [
+        Notice(
+            origin=Origin("engine.log", rank), engine="torch", notice="collective_timeout", rank=rank,
+            text="[PG ID 0 PG GUID 0(default_pg) Rank 0] Last enqueued NCCL work", fields={"enq": enq, "done": "840"},
+        )
+        for rank, enq in enumerate(("845", "845", "841", "845"))
+    ]  # fmt: skip
+    picture = picture_of(lines)
+    assert fact(picture, "collective.behind_ranks") == (2,)
+    assert fact(picture, "collective.pending") is True
+
+
 def test_a_resident_kernel_tells_whether_nccl_has_work() -> None:
     """False in production: a stuck custom kernel would be called a stuck collective."""
     spin = GpuKernels(origin=Origin("gdb"), kernels=("all_reduce_one_shot<bf16>",))

@@ -1,10 +1,11 @@
 """Facts from torch's flight recorder. It sees only what torch itself enqueued: engines' own NCCL wrappers bypass it."""
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from sentinel.core.fact import Cite, Fact, unknown
 from sentinel.core.picture import Picture
-from sentinel.model.observation import FlightEntry, FlightGroup, FlightTrace, GpuKernels
+from sentinel.model.observation import FlightEntry, FlightGroup, FlightTrace, GpuKernels, Notice
 
 DUMPS = "flight-recorder dumps of at least two ranks"
 _UNIFORM = (
@@ -39,18 +40,48 @@ def _sides(picture: Picture) -> dict[GroupKey, dict[int, FlightGroup]]:
     return {key: sides for key, sides in found.items() if len(sides) >= 2}
 
 
+def told(picture: Picture) -> dict[int, tuple[int, int, Notice]]:
+    """(last enqueued, last completed, line) per rank, as torch prints them for its default group on a time-out."""
+    found: dict[int, tuple[int, int, Notice]] = {}
+    for notice in picture.all(Notice):
+        queued, done = notice.fields.get("enq", ""), notice.fields.get("done", "")
+        rank = picture.rank_of(notice)
+        default = "PG ID" not in notice.text or "PG ID 0 " in notice.text
+        if rank is not None and default and queued.lstrip("-").isdecimal() and done.lstrip("-").isdecimal():
+            found[rank] = (int(queued), int(done), notice)
+    return found
+
+
+def _told_behind(picture: Picture) -> Fact:
+    """The same comparison from the lines that torch prints when a collective times out."""
+    found = picture.memo(told)
+    if len(found) < 2:
+        return unknown(DUMPS)
+    numbers = {rank: queued for rank, (queued, _, _) in found.items()}
+    cites = [
+        Cite(f"rank {rank} last enqueued operation {queued}", notice.origin)
+        for rank, (queued, _, notice) in sorted(found.items())
+    ]
+    return Fact(value=_lower(numbers), cites=tuple(cites[:8]))
+
+
+def _lower(numbers: Mapping[int, int]) -> tuple[int, ...]:
+    """Ranks below what most have, or below the highest when no number is common to most."""
+    usual, times = Counter(numbers.values()).most_common(1)[0]
+    limit = usual if times * 2 > len(numbers) else max(numbers.values())
+    return tuple(sorted(rank for rank, number in numbers.items() if number < limit))
+
+
 def flight_behind(picture: Picture) -> Fact:
     """Ranks whose last enqueued sequence number is lower than that of most others, or of the only other one."""
     sides = _sides(picture)
     if not sides:
-        return unknown(DUMPS)
+        return _told_behind(picture)
     ranks: set[int] = set()
     cites: list[Cite] = []
     for (name, _), members in sorted(sides.items()):
         numbers = {rank: group.last_enqueued or 0 for rank, group in members.items()}
-        usual, times = Counter(numbers.values()).most_common(1)[0]
-        limit = usual if times * 2 > len(numbers) else max(numbers.values())
-        ranks.update(rank for rank, number in numbers.items() if number < limit)
+        ranks.update(_lower(numbers))
         cites += [
             Cite(f"rank {rank} last enqueued operation {number} of group {name}", picture.memo(traces)[rank].origin)
             for rank, number in sorted(numbers.items())
@@ -104,6 +135,11 @@ def pending(picture: Picture) -> Fact:
             done, queued = group.last_completed, group.last_enqueued
             if done is not None and queued is not None and queued > done:
                 cites.append(Cite(f"rank {rank}: operations {done + 1} to {queued} of {group.name} open", trace.origin))
+    cites += [
+        Cite(f"rank {rank}: operations {done + 1} to {queued} open", notice.origin)
+        for rank, (queued, done, notice) in sorted(picture.memo(told).items())
+        if queued > done
+    ]
     if cites:
         return Fact(value=True, cites=tuple(cites[:8]))
     shown = [seen for seen in picture.all(GpuKernels) if seen.kernels]
