@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from sentinel.testing.rehearsal.shared import Shared
@@ -73,14 +74,15 @@ def _shared(name: str, value: int) -> Act:
 
 def _pause(folder: Path, launcher: int) -> None:
     del launcher
-    with (folder / "engine.log").open("ab") as log:
-        log.write(b"[2026-01-01 00:00:00] Generation paused by request\n")
-    Shared(folder / "shared").put("running", 0)
+    stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+    with (folder / "engine.log").open("a") as log:
+        log.write(f'[{stamp}] INFO:     127.0.0.1:50000 - "POST /pause_generation HTTP/1.1" 200 OK\n')
+    Shared(folder / "shared").put("paused", 1)
 
 
 def _slow(folder: Path, launcher: int) -> None:
     del launcher
-    (folder / "slow.1").write_text("0.05")
+    (folder / "slow.1").write_text("0.01")
 
 
 def _rotate_then_stop(folder: Path, launcher: int) -> None:
@@ -166,7 +168,7 @@ CATALOGUE: tuple[Scenario, ...] = (
     ),
     Scenario(
         name="slow_rank",
-        about="one rank takes 50 ms longer in each step",
+        about="one rank takes 10 ms longer in each step",
         inject=_slow,
         watch_s=60.0,
     ),

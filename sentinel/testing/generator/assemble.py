@@ -53,6 +53,8 @@ def files_of(story: Story) -> dict[str, bytes]:
     """All files of the evidence folder, by relative path."""
     rng = story.rng
     folder = _Folder(story)
+    if story.fleet.engine in ("packaged", "trtllm") and story.label.ranks:
+        story.keep.add("nccl")  # their process titles carry no rank: only NCCL joins a pid to one
     kept = {name for name, chance in CHANCE.items() if name in story.keep or rng.random() < chance}
     ranks = _shown_ranks(story)
     _engine_logs(story, folder)
@@ -66,13 +68,12 @@ def files_of(story: Story) -> dict[str, bytes]:
             name = rng.choice(("ps.txt", "ps_auxf.txt", f"ps-{host.name}.txt"))
             folder.put(host, name, process_writer.ps(story, host), decisive="ps" in story.keep)
         if "kernel" in kept:
-            form = rng.choice(kernel_writer.FORMS)
+            form = rng.choice(kernel_writer.FORMS if story.fleet.utc_offset_s == 0 else kernel_writer.LOCAL_FORMS)
             name = rng.choice(("dmesg.txt", "kern.log", "kernel.txt", "journal-k.txt"))
             folder.put(host, name, kernel_writer.log_of(story, host, form), decisive="kernel" in story.keep)
     _whole(story, folder, kept)
-    for name, text in story.files:
-        folder.files[name] = text.encode()
-        folder.decisive.add(name)
+    for host, name, text in story.files:
+        folder.put(host, name, text, decisive=True)
     return _damaged(story, folder)
 
 

@@ -86,7 +86,7 @@ _IDLE: dict[EngineName, tuple[PyFrame, ...]] = {
         ("wait", "threading.py", 355), ("get", "queue.py", 171), ("get_from_request_queue", "tensorrt_llm/_torch/pyexecutor/executor_request_queue.py", 112),
         *_TRT_LOOP,
     ),
-    "packaged": (("wait_for_request", "engine.py", 44), ("<module>", "engine.py", 76)),
+    "packaged": (("<module>", "engine.py", 92),),
 }  # fmt: skip
 _BROADCAST: tuple[PyFrame, ...] = (
     ("broadcast", "torch/distributed/distributed_c10d.py", 2808), ("wrapper", "torch/distributed/c10d_logger.py", 81),
@@ -167,8 +167,10 @@ _NATIVE: dict[Place, tuple[tuple[str, str], ...]] = {
 }  # fmt: skip
 
 
-def native_frames(place: Place) -> tuple[tuple[str, str], ...]:
+def native_frames(engine: EngineName, place: Place) -> tuple[tuple[str, str], ...]:
     """Native frames of the main thread at a place: (symbol, library); an empty symbol has none."""
+    if engine == "packaged" and place == "idle":
+        return (("clock_nanosleep", "libc.so.6"), _PY, _PY)
     if place in _NATIVE:
         return (*_NATIVE[place], _PY)
     if place in _WAITS:

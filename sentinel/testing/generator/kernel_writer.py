@@ -11,6 +11,8 @@ from sentinel.testing.generator.story import Story
 
 Form = Literal["dmesg", "dmesg_T", "journal", "kmsg", "json"]
 FORMS: tuple[Form, ...] = ("dmesg", "dmesg_T", "journal", "kmsg", "json")
+LOCAL_FORMS: tuple[Form, ...] = ("dmesg_T", "journal")
+"""Forms in local time: where that is not UTC, a log in UTC beside logs without a zone could not be placed by anybody."""
 
 BENIGN = (
     "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build",

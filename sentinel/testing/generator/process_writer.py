@@ -98,7 +98,7 @@ def _elapsed(seconds: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest:02d}"
 
 
-def _syscall(state: State) -> tuple[str, str]:
+def _syscall(story: Story, state: State) -> tuple[str, str]:
     """wchan and syscall of the main thread."""
     if state.process in "Tt":
         return "do_signal_stop" if state.process == "T" else "ptrace_stop", "-1 0x7ffd0 0x7f0bcf31b79d"
@@ -109,6 +109,8 @@ def _syscall(state: State) -> tuple[str, str]:
             state.wchan if state.wchan != "-" else "folio_wait_bit_common",
             "17 0x2b 0x7f0a00000000 0x1000 0x9c4000 0x0 0x0 0x7ffd0 0x7f0bcf31b79d",
         )
+    if state.place == "idle" and story.fleet.engine == "packaged":
+        return "hrtimer_nanosleep", "230 0x1 0x1 0x7fff16224f50 0x0 0x0 0x0 0x7fff16224ec0 0x7f2c798ecbdf"
     if state.place == "idle":
         return "do_epoll_wait", "232 0x9 0x7f0b177f7060 0x40 0xffffffff 0x0 0x8 0x7ffd0 0x7f0bcf31b79d"
     if state.process == "S":
@@ -131,7 +133,7 @@ def threads(story: Story, rank: Rank) -> str:
     """The /proc thread table of one rank, one line a thread, with its syscall and the CPU ticks of its stat line."""
     state = story.states[rank.rank]
     lines = ["# one line a thread: tid ; comm=/proc/PID/task/TID/comm ; wchan= ; syscall= ; stat= ; stack="]
-    wchan, syscall = _syscall(state)
+    wchan, syscall = _syscall(story, state)
     comm = "python3" if story.fleet.engine in ("packaged", "trtllm") else story.fleet.title(rank)[:15]
     lines.append(_thread(rank.pid, comm, "Z" if not state.alive else state.process, wchan, syscall))
     if state.alive:
@@ -172,7 +174,9 @@ def short_threads(story: Story, host: Host) -> str:
     for rank in story.fleet.on(host):
         state = story.states[rank.rank]
         if state.alive:
-            lines.append(f"{rank.pid} {rank.pid} {state.process} {_syscall(state)[0]} {story.fleet.title(rank)[:15]}")
+            lines.append(
+                f"{rank.pid} {rank.pid} {state.process} {_syscall(story, state)[0]} {story.fleet.title(rank)[:15]}"
+            )
     return "\n".join(lines) + "\n"
 
 

@@ -87,7 +87,7 @@ def process_text(pid: int, title: str, activity: str, frames: tuple[PyFrame, ...
 def threads_native(story: Story, rank: Rank) -> list[tuple[int, str, tuple[tuple[str, str], ...]]]:
     """Native threads of a rank: (tid, name, frames); the callback thread is one of them."""
     state = story.states[rank.rank]
-    threads = [(rank.pid, "python3", native_frames(state.place))]
+    threads = [(rank.pid, "python3", native_frames(story.fleet.engine, state.place))]
     threads += [(rank.pid + 20 + index, "python3", POOL) for index in range(3)]
     if state.callback is not None:
         threads.append((rank.pid + 64, "python3", CALLBACKS[state.callback]))

@@ -122,8 +122,8 @@ class Story:
     """Seconds between progress lines."""
     counters: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Metric name -> values at the two scrapes."""
-    files: list[tuple[str, str]] = field(default_factory=list)
-    """Extra files a scenario wrote itself: (name, text)."""
+    files: list[tuple[Host, str, str]] = field(default_factory=list)
+    """Files that a scenario wrote itself, all decisive: (host, name, text)."""
     extra_processes: list[tuple[Host, int, str, str, float]] = field(default_factory=list)
     frontend: Literal["parked", "busy"] = "parked"
     core_place: str = "wait_worker"

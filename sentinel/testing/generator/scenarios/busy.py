@@ -41,7 +41,7 @@ def loading(rng: Random) -> Story:
     for host in story.fleet.hosts:
         for number, (at_s, moved) in enumerate(((story.end_s - 30, 0), (story.end_s, 2_130_000_000))):
             story.files.append(
-                (f"{host.name}/proc-io.{number + 1}.txt", process_writer.io_counters(story, host, at_s, moved))
+                (host, f"proc-io.{number + 1}.txt", process_writer.io_counters(story, host, at_s, moved))
             )
     story.label = Label(
         ("busy.boot",), False, (), (), ("wait|none|change_setting",), CALM, situation="weights load, bar and bytes move"

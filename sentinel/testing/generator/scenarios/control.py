@@ -78,6 +78,7 @@ def head_too_big(rng: Random) -> Story:
     story.keep.update(("stacks", "metrics", "gpu"))
     story.files.append(
         (
+            story.fleet.hosts[0],
             "gateway.jsonl",
             f'{{"ts": "2026-09-30T09:04:35Z", "rid": "chatcmpl-3961c344", "path": "/v1/chat/completions", "prompt_tokens": {int(pool * 1.3)}, "max_tokens": 1024, "status": null}}\n',
         )
@@ -145,7 +146,7 @@ def transfers(rng: Random) -> Story:
     story.counters["sglang:num_decode_transfer_queue_reqs"] = (float(stuck), float(stuck))
     story.keep.add("metrics")
     host = story.fleet.hosts[0]
-    story.files.append((f"{host.name}/rdma.txt", host_writer.rdma(host, ((at - 60, {}), (at - 30, {}), (at, {})), 0)))
+    story.files.append((host, "rdma.txt", host_writer.rdma(host, ((at - 60, {}), (at - 30, {}), (at, {})), 0)))
     story.label = Label(
         ("hang.kv_transfer",),
         True,
@@ -173,7 +174,7 @@ def cache_lookup(rng: Random) -> Story:
     )  # fmt: skip
     text = stack_writer.core_text(story, host) + 'Thread 991 (idle): "Thread-7 (_lookup_loop)"\n'
     text += "".join(f"    {function} ({file}:{line})\n" for function, file, line in lookup)
-    story.files.append((f"{host.name}/core_stack.txt", text))
+    story.files.append((host, "core_stack.txt", text))
     pid = host.core_pid + 1400
     story.printk(
         story.fleet.start_s + 30,
@@ -220,7 +221,11 @@ def grammar(rng: Random) -> Story:
     for number in (1, 2):
         text = stack_writer.core_text(story, host) + f'Thread {host.core_pid + 54} (active): "ThreadPoolExecutor-2_0"\n'
         story.files.append(
-            (f"core_{number}.txt", text + "".join(f"    {function} ({file}:{line})\n" for function, file, line in pool))
+            (
+                host,
+                f"core_{number}.txt",
+                text + "".join(f"    {function} ({file}:{line})\n" for function, file, line in pool),
+            )
         )
     story.keep.add("metrics")
     story.label = Label(
@@ -249,10 +254,11 @@ def frontend(rng: Random) -> Story:
         text = stack_writer.process_text(
             host.main_pid, "python3 -m sglang.launch_server --model-path /models/m", "active+gil", busy[number - 1 :]
         )
-        story.files.append((f"pyspy_http_{number}.txt", text))
-    story.files.append(("ss.txt", host_writer.sockets(story, host.main_pid, rng.randrange(60, 200), True)))
+        story.files.append((host, f"pyspy_http_{number}.txt", text))
+    story.files.append((host, "ss.txt", host_writer.sockets(story, host.main_pid, rng.randrange(60, 200), True)))
     story.files.append(
         (
+            host,
             "curl.txt",
             '$ curl -m 10 -s -o /dev/null -w "%{http_code}\\n" localhost:30000/health\ncurl: (28) Operation timed out after 10001 milliseconds with 0 bytes received\n',
         )

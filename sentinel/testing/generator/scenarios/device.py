@@ -34,7 +34,7 @@ def _spinning(rng: Random, **limits: int) -> Story:
 def _kernels(story: Story, ranks: tuple[int, ...]) -> None:
     for number in ranks:
         rank = story.rank(number)
-        story.files.append((f"{rank.host.name}/cuda-gdb_rank{number}.txt", stack_writer.cuda_kernels(story, rank)))
+        story.files.append((rank.host, f"cuda-gdb_rank{number}.txt", stack_writer.cuda_kernels(story, rank)))
 
 
 def collective(rng: Random) -> Story:
@@ -112,10 +112,10 @@ def network(rng: Random) -> Story:
     pair = story.fleet.on(left)[lane], story.fleet.on(right)[lane]
     at = story.t0_s + rng.uniform(28, 33)
     for near, far in (pair, pair[::-1]):
-        warning = completion_error(story, near, far, rng.choice((12, 12, 13)), device, at)
+        warning = completion_error(story, near, far, 12, device, at)
         story.say(at, warning, near.rank, raw=True)
         samples = ((story.t0_s + 2, {device: 0}), (story.t0_s + 20, {device: 3}), (story.end_s, {device: 8}))
-        story.files.append((f"{near.host.name}/rdma_counters.txt", host_writer.rdma(near.host, samples, 0)))
+        story.files.append((near.host, "rdma_counters.txt", host_writer.rdma(near.host, samples, 0)))
     story.focus = (pair[0].rank, pair[1].rank)
     story.keep.update(("nccl", "ps"))
     vllm_writer.shm_lines(story)
@@ -165,10 +165,11 @@ def gid_mismatch(rng: Random) -> Story:
     index = rng.choice((3, 5))
     for host in story.fleet.hosts:
         present = (0, 1) if host is broken else (0, 1, 2, index)
-        story.files.append((f"{host.name}/show_gids.txt", host_writer.gids(host.address, tuple(sorted(set(present))))))
+        story.files.append((host, "show_gids.txt", host_writer.gids(host.address, tuple(sorted(set(present))))))
         story.files.append(
             (
-                f"{host.name}/env.txt",
+                host,
+                "env.txt",
                 host_writer.environment((f"NCCL_IB_GID_INDEX={index}", "NCCL_IB_HCA=mlx5_0,mlx5_1,mlx5_2,mlx5_3")),
             )
         )

@@ -113,7 +113,6 @@ def control_plane(rng: Random) -> Story:
     story = Story(make_fleet(rng, engines=("sglang",), min_world=4, max_world=32), rng)
     serve(story)
     hang(story)
-    story.fleet.ranks[0]
     world = story.fleet.world
     size = rng.randrange(1, max(2, (world - 1) // 2 + 1))
     others = tuple(sorted(rng.sample(range(world), size)))

@@ -113,7 +113,7 @@ def nic(rng: Random) -> Story:
     if story.silence_s > 40:
         warning = completion_error(story, rank, peer, 12, device, story.t0_s + 30)
         story.say(story.t0_s + 30, warning, rank.rank, raw=True)
-    story.files.append((f"{host.name}/sysfs.txt", host_writer.port_states(device, netdev)))
+    story.files.append((host, "sysfs.txt", host_writer.port_states(device, netdev)))
     story.focus = (rank.rank, peer.rank)
     story.keep.add("kernel")
     story.label = Label(

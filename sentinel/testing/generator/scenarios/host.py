@@ -70,8 +70,8 @@ def storage(rng: Random) -> Story:
         hung_task(story, rank.host, story.t0_s + 124, story.fleet.title(rank), rank.pid, state.kernel_stack[0])
     story.keep.update(("kernel", "ps", "stacks"))
     if rng.random() < 0.5:
-        story.files.append((f"{rank.host.name}/pressure_io.txt", host_writer.io_pressure(96.0)))
-        story.files.append((f"{rank.host.name}/proc_{rank.pid}_stack.txt", process_writer.kernel_stack(story, rank)))
+        story.files.append((rank.host, "pressure_io.txt", host_writer.io_pressure(96.0)))
+        story.files.append((rank.host, f"proc_{rank.pid}_stack.txt", process_writer.kernel_stack(story, rank)))
     story.label = Label(
         ("hang.storage",), True, (who,), None, ("drain_node|capture_more|page_human|restart_engine",), ("rowstore_mode",),
         situation="one rank is in uninterruptible sleep reading a file, the device does not answer",
@@ -106,7 +106,7 @@ def stopped(rng: Random) -> Story:
         state.tracer = rank.pid + 5000
         command = f"py-spy record --pid {rank.pid} --rate 500 --duration 600 --format raw -o /tmp/prof.txt"
         story.extra_processes.append((rank.host, state.tracer, "R", command, 99.1))
-        story.files.append((f"{rank.host.name}/proc_{rank.pid}_status.txt", process_writer.status(story, rank)))
+        story.files.append((rank.host, f"proc_{rank.pid}_status.txt", process_writer.status(story, rank)))
     cut_short(story, who)
     story.keep.update(("ps", "stacks") if traced or rng.random() < 0.6 else ("threads", "stacks"))
     story.label = Label(
@@ -136,8 +136,8 @@ def memory(rng: Random) -> Story:
                 at_s, full=88.4 if short else 0.0, available_kb=623_440 if short else 81_220_114, swap_free_kb=0 if short else 16_777_212,
                 stalls=88_120 + (33_000 * number if short else 0), faults=41_220 + (9_100 * number if short else 3),
             )  # fmt: skip
-            story.files.append((f"{host.name}/host.{number * 15:02d}s.txt", text))
-    story.files.append((f"{rank.host.name}/tasks.txt", process_writer.kernel_stack(story, rank)))
+            story.files.append((host, f"host.{number * 15:02d}s.txt", text))
+    story.files.append((rank.host, "tasks.txt", process_writer.kernel_stack(story, rank)))
     story.keep.update(("gpu", "ps"))
     story.label = Label(
         ("hang.memory",), True, (who,), (rank.host.name,) if len(story.fleet.hosts) > 1 else None,
