@@ -104,10 +104,8 @@ class EnqueueCounter:
 
     def _missing(self, stream: Stream) -> tuple[Part, ...]:
         parts = set(stream.missing)
-        if stream.key not in self.born:
+        if stream.key not in self.born or stream.first_op > 0:
             parts.add("head")
-        elif stream.first_op > 0:
-            parts.add("middle")
         return tuple(sorted(parts))
 
     def _count_whole_lines(self, lines: Sequence[bytes]) -> None:

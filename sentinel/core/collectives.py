@@ -69,11 +69,13 @@ class Member:
     @property
     def start(self) -> tuple[str, int] | None:
         """Where the count begins; only members that begin at the same place can be counted against each other."""
-        if self.calls is None or not {"head", "middle"} & set(self.calls.missing):
+        if self.calls is None:
             return ("begin", 0)
-        if self.calls.first_op_count > 0:
-            return ("op", self.calls.first_op_count)
-        return None
+        if "middle" in self.calls.missing:
+            return None
+        if "head" not in self.calls.missing:
+            return ("begin", 0)
+        return ("op", self.calls.first_op_count) if self.calls.first_op_count > 0 else None
 
     @property
     def is_mixed(self) -> bool:

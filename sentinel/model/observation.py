@@ -178,8 +178,8 @@ class Enqueues(Observation, frozen=True, kw_only=True, tag="enqueues"):
     compared at any common length without keeping every line. `tail` holds the last operations, oldest first.
     `unlogged_ops` is the growth of opCount beyond logged calls (graph replays on the network transport); None when
     opCount does not advance on this transport. `missing` names the parts of the log that are known to be absent
-    (`truncated` when any is): `head` no life-cycle line precedes the first call, `middle` calls or lines were lost
-    in between, `tail` the last line is cut.
+    (`truncated` when any is): `head` the first calls or the life-cycle lines before them, `middle` lines in between,
+    `tail` the rest of the last line.
     """
 
     comm: str
@@ -369,6 +369,7 @@ class ProcessExit(Observation, frozen=True, kw_only=True, tag="process_exit"):
     """A process of the engine was seen to be gone (live: by the agent; offline: a table shows its absence)."""
 
     how: str
+    role: str = ""
     exit_code: int | None = None
 
 

@@ -10,9 +10,12 @@ from collections import Counter
 from sentinel.core.collectives import Member, groups, newest_calls
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.picture import Picture
+from sentinel.core.timeline import progress
 from sentinel.model.observation import Enqueues, Environment, Notice, Origin, Phase
 
 FULL_SHARE = 0.9
+SILENT_S = 20.0
+"""Eager calls come with every prefill at least; work without any for longer runs in graphs."""
 _OFF = ("disable_cuda_graph", "enforce_eager", "disable_decode_cuda_graph")
 LOGS = "NCCL debug logs with opCount that advances (network transport), or the engine's graph setting"
 
@@ -22,7 +25,7 @@ def _coverage(picture: Picture) -> Fact:
     if (off := _switched_off(picture)) is not None:
         return Fact(value="none", cites=(Cite("CUDA graphs are switched off", off),))
     advancing = [calls for calls in picture.memo(newest_calls).values() if calls.unlogged_ops is not None]
-    whole = [calls for calls in advancing if "middle" not in calls.missing]
+    whole = [calls for calls in advancing if not {"head", "middle"} & set(calls.missing)]
     if whole:
         hidden = sum(calls.unlogged_ops or 0 for calls in whole)
         shown = sum(calls.total for calls in whole)
@@ -33,11 +36,18 @@ def _coverage(picture: Picture) -> Fact:
             return Fact(value=word, cites=(Cite(says, busiest.origin),))
     if (captured := _captured(picture)) is not None:
         says = "the engine captured CUDA graphs: their replays are in no log"
-        word = "partial" if picture.memo(newest_calls) else "unknown"
+        word = "full" if _silent_while_working(picture) else "partial" if picture.memo(newest_calls) else "unknown"
         return Fact(value=word, cites=(Cite(says, captured),))
     if picture.memo(newest_calls):
         return Fact(value="unknown", missing=(LOGS,))
     return unknown(LOGS)
+
+
+def _silent_while_working(picture: Picture) -> bool:
+    """Whether the engine went on working long after the last stamped call."""
+    t0 = picture.memo(progress).t0
+    stamps = [op.at_s for calls in picture.memo(newest_calls).values() for op in calls.tail[-1:] if op.at_s is not None]
+    return t0 is not None and bool(stamps) and t0.at_s - max(stamps) > SILENT_S + picture.clock_error_s
 
 
 def _switched_off(picture: Picture) -> Origin | None:
