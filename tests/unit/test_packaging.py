@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name.startswith(("sentinel", "collectors", "rules", "pyproject", "README", "LICENSE")) and original.exists():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(original, source / name, follow_symlinks=False)
-    # With the development tools installed the build needs no network; older build tools are fetched for the build alone.
+    # With the development tools here the build needs no network; older ones are fetched for the build alone.
     here = ["--no-build-isolation"] if int(version("setuptools").partition(".")[0]) >= SETUPTOOLS_MIN else []
     built = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", *here, "-w", folder, source, cwd=folder)
     assert built.returncode == 0, built.stderr
