@@ -114,11 +114,11 @@ def access(text: str) -> tuple[NoticeKind, Fields] | None:
 # --- progress bars (tqdm) --------------------------------------------------------------------------------------
 
 BAR = re.compile(
-    r"(?P<what>[A-Z][^%|]{0,160}?): +(?P<percent>\d{1,3})%(?: Completed)? ?\|"
+    r"(?P<what>[A-Z][^%|]{0,160}?): {1,16}(?P<percent>\d{1,3})%(?: Completed)? ?\|"
     r"[^|]{0,400}\| (?P<done>\d+)/(?P<total>\d+) \[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d\d)<"
 )
 BAR_PLAIN = re.compile(
-    r"(?P<what>[A-Z][^%|]{0,160}?): +(?P<percent>\d{1,3})%(?: Completed)? ?\|"
+    r"(?P<what>[A-Z][^%|]{0,160}?): {1,16}(?P<percent>\d{1,3})%(?: Completed)? ?\|"
     r" ?(?P<done>\d+)/(?P<total>\d+) \[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d\d)<"
 )
 _BAR_PHASES: tuple[tuple[re.Pattern[str], PhaseName], ...] = (

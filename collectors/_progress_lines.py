@@ -20,7 +20,7 @@ PREFILL = re.compile(
     r"Prefill batch(?:\. | \[(?P<iter>\d+)\], |, )#new-seq: (?P<new_seq>\d+), #new-token: (?P<new_token>\d+), "
     r"#cached-token: (?P<cached>\d+), (?P<kv>.*)$"
 )
-KEY_VALUE = re.compile(r"(?P<k>#?[A-Za-z][^,:]{0,63}): (?P<v>-?[\d.]+%?|nan%?|inf|True|False)(?=,|\s*$)")
+KEY_VALUE = re.compile(r"(?<![\w#])(?P<k>#?[A-Za-z][^,:]{0,63}): (?P<v>-?[\d.]+%?|nan%?|inf|True|False)(?=,|\s*$)")
 
 SHAPES_MAX = 32
 KEYS_MAX = 64

@@ -51,8 +51,12 @@ def recognise(sample: Sample) -> bool:
     text = sample.head + "\n" + sample.tail
     if _HEAD.search(text) is None or PACKAGED.search(text) is not None:
         return False
-    known = (DECODE, PREFILL, PHASE, WATCHDOG, FATAL, PYSPY)
-    return any(word in text for word in _OWN_WORDS) or any(pattern.search(text) is not None for pattern in known)
+    return any(word in text for word in _OWN_WORDS) or any(
+        pattern.search(line, 0, TEXT_MAX) is not None
+        for line in text.split("\n")
+        if _HEAD.search(line, 0, 200) is not None
+        for pattern in (DECODE, PREFILL, PHASE, WATCHDOG, FATAL, PYSPY)
+    )
 
 
 _OWN_WORDS = (
@@ -77,15 +81,16 @@ class Feed:
     def __call__(self, lines: Iterable[Line]) -> Iterator[Observation]:
         """Observations of these lines; no lines at all flush what is held back."""
         empty = True
+        name, host, known, decode = self.name, self.host, self._ranks, self._progress.decode
         for line in lines:
             empty = False
             text = line.text
             if (close := text.find("] ", 20)) > 0 and text[0] == "[" and (at_s := wall_s(text[1:20])) is not None:
                 ranks = text[20:close]
-                if text.startswith("Decode batch", close + 2) and ranks in self._ranks and self._raised is None:
+                if text.startswith("Decode batch", close + 2) and ranks in known and self._raised is None:
                     self._last = None  # the most frequent line by far: no generator, no table
-                    who = Who(Origin(self.name, line.number), at_s, self.host or line.host, None, self._ranks[ranks])
-                    yield self._progress.decode(text, close + 2, who)
+                    who = Who(Origin(name, line.number), at_s, host or line.host, None, known[ranks])
+                    yield decode(text, close + 2, who)
                 else:
                     yield from self._record(line, at_s, ranks, close + 2)
             elif text.startswith("(") and (found := PREFIX.match(text[:TEXT_MAX])) is not None:

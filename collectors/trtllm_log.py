@@ -168,7 +168,7 @@ def _decode(msg: str, who: Who) -> Decode | None:
         return None
     try:
         stats = msgspec.json.decode(msg, type=Statistics)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
     usage = stats.used / stats.most if stats.used is not None and stats.most else None
     extra: Mapping[str, float] = {} if stats.scheduled is None else {"scheduled": float(stats.scheduled)}

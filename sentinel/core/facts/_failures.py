@@ -12,6 +12,12 @@ FIRST_TOGETHER_S = 1.0
 
 FAILURES = ("exception", "cuda_error", "nccl_error", "worker_died", "subprocess_exit", "exit")
 HANG_KILLS = ("watchdog_timeout", "rpc_timeout", "collective_timeout", "heartbeat_stuck")
+PEER_LOST = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "socketProgress: Connection closed",
+)
 FRONT_ENDS = ("APIServer", "ApiServer", "TokenizerManager", "DetokenizerManager", "MainProcess", "DPCoordinator")
 
 
@@ -29,12 +35,29 @@ class Failure:
 
 def failures(picture: Picture) -> tuple[Failure, ...]:
     """Failures of ranks in order of time, consequences of a kill and complaints of victims left out."""
-    found = [*_reported(picture), *_gone(picture), *_oom_killed(picture)]
+    victims = picture.memo(_bereaved)
+    every = [*_reported(picture), *_gone(picture), *_oom_killed(picture)]
+    found = [failure for failure in every if failure.rank not in victims]
     # What the engine outlived was no failure of it.
     last_s = max((mark.at_s for mark in picture.memo(serving.marks)), default=None)
     limit_s = picture.memo(serving.limit_s)
     fatal = [failure for failure in found if last_s is None or failure.at_s + limit_s >= last_s]
     return tuple(sorted(fatal, key=lambda failure: failure.at_s))
+
+
+def _bereaved(picture: Picture) -> frozenset[int]:
+    """Ranks that complained of a closed connection before they ended: somebody else went first.
+
+    When every rank that failed complains, the one that the others lost is not among them, and nobody is excused.
+    """
+    complained = {
+        rank
+        for seen in serving.alive(picture, Notice)
+        if (seen.notice == "peer_closed" or any(word in seen.text for word in PEER_LOST))
+        and (rank := picture.rank_of(seen)) is not None
+    }
+    failed = {failure.rank for failure in (*_reported(picture), *_gone(picture)) if failure.rank is not None}
+    return frozenset(complained if failed - complained else ())
 
 
 def _reported(picture: Picture) -> list[Failure]:

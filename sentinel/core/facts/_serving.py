@@ -30,6 +30,7 @@ STARTS_TOGETHER_S = 120.0
 """Processes of one start print their first lines within this time, also on several nodes."""
 
 GAPS_LEARNED = 12
+GAPS_NEWEST = 3
 SAME_INSTANT_S = 0.5
 COMPLETES_WITHIN_S = 5.0
 PROBE_TOKENS_MAX = 16
@@ -124,8 +125,11 @@ def limit_s(picture: Picture) -> float:
             instants.append(mark.at_s)
     recent = instants[-GAPS_LEARNED:]
     gaps = [later - earlier for earlier, later in pairwise(recent)]
-    learned = timeline.SILENCE_FACTOR * median(gaps) if len(gaps) >= 2 else 0.0
-    return max(learned, picture.memo(timeline.progress).limit_s)
+    if len(gaps) < 2:
+        return picture.memo(timeline.progress).limit_s
+    # The last few gaps decide when the pace has just changed, as when a long prompt follows short ones.
+    pace_s = max(median(gaps), median(gaps[-GAPS_NEWEST:]))
+    return max(timeline.SILENCE_FACTOR * pace_s, picture.memo(timeline.progress).limit_s)
 
 
 def steps(picture: Picture) -> tuple[Step, ...]:

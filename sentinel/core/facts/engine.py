@@ -223,8 +223,12 @@ def _needs_no_scheduler(picture: Picture, probe: HealthProbe) -> bool:
         else "/" + probe.url.partition("/")[2]
     )
     path = path.partition("?")[0].rstrip("/")
-    asks_engine = any(seen.engine == "sglang" for seen in serving.alive(picture, Phase)) or picture.has(Prefill)
-    return path in SCHEDULER_FREE or (path == "/health" and not asks_engine)
+    return path in SCHEDULER_FREE or (path == "/health" and _health_is_constant(picture))
+
+
+def _health_is_constant(picture: Picture) -> bool:
+    """vLLM answers /health without asking its core; SGLang's dialect generates a token for it."""
+    return picture.has(EngineStats) or any(seen.engine == "vllm" for seen in serving.alive(picture, Phase))
 
 
 def _answers(picture: Picture) -> list[Notice]:

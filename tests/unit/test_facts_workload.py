@@ -1,0 +1,123 @@
+"""Outstanding work: requests by name, a pool too small, transfers and schemas that never end."""
+
+from sentinel.collectors import health_probe, sglang_log
+from sentinel.core.fact import Value
+from sentinel.core.facts import workload
+from sentinel.core.picture import Picture
+from sentinel.model.observation import Decode, EngineStats, Notice, Origin, Scrape, Tags
+from tests.unit.log_reading import at, picture_of, read
+
+SPECS = {spec.name: spec for spec in workload.FACTS}
+GATEWAY = health_probe.PARSERS[2]
+
+
+def value(picture: Picture, name: str) -> Value:
+    return SPECS[name].compute(picture).value
+
+
+def decode(second: int, *, transfers: float = 0.0, running: int = 1, queued: int = 0, usage: float = 0.1) -> Decode:
+    return Decode(
+        origin=Origin("engine.log", second + 1), at_s=at("10:00:00") + second, engine="sglang", running=running,
+        queued=queued, usage=usage, tokens=100, extra={"#transfer-req": transfers},
+    )  # fmt: skip
+
+
+def stats(second: int, *, running: int, waiting: int, usage: float) -> EngineStats:
+    return EngineStats(
+        origin=Origin("engine.log", second + 1), at_s=at("10:00:00") + second, engine_index=0, prompt_tps=0.0,
+        generation_tps=0.0, running=running, waiting=waiting, kv_usage_percent=usage,
+    )  # fmt: skip
+
+
+def scrape(number: int, **gauges: float) -> Scrape:
+    return Scrape(origin=Origin(f"m{number}.prom"), samples={f"sglang:{name}": each for name, each in gauges.items()})
+
+
+def test_the_newest_scrape_knows_the_load_better_than_an_old_line() -> None:
+    """False would mean that an idle engine keeps the last line's requests for ever."""
+    idle = picture_of(decode(1), scrape(1, num_running_reqs=0.0, num_queue_reqs=0.0), now_s=at("10:30:00"))
+    assert (value(idle, "work.outstanding"), value(idle, "work.running")) == (False, 0.0)
+    assert value(picture_of(decode(1), now_s=at("10:30:00")), "work.outstanding") is True
+    assert value(Picture(), "work.outstanding") is None
+
+
+def test_tensor_parallel_ranks_report_one_batch_and_data_parallel_ranks_several() -> None:
+    """False would mean that the load is counted once a rank."""
+    samples = {f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}"}}': 3.0 for dp in range(2) for tp in range(4)}
+    assert value(picture_of(Scrape(origin=Origin("m"), samples=samples)), "work.running") == 6.0
+
+
+def test_requests_without_an_answer_are_named_and_answered_ones_are_not() -> None:
+    """False would mean that the wrong request is aborted."""
+    text = (
+        '{"ts": "2026-11-29T09:04:35Z", "rid": "a", "status": null}\n{"ts": "2026-11-29T09:04:36Z", "rid": "b",'
+        ' "status": null}\n'
+        '{"ts": "2026-11-29T09:04:50Z", "rid": "a", "status": 200}\n'
+    )
+    picture = picture_of(*read(GATEWAY, text), now_s=at("09:10:00"))
+    assert value(picture, "work.requests") == ("b",)
+    assert value(picture, "work.outstanding") is True
+
+
+def test_a_request_larger_than_the_pool_blocks_admission() -> None:
+    """False would mean that an engine is restarted although one request has to be aborted."""
+    pool = Notice(
+        origin=Origin("e", 1),
+        at_s=at("09:00:00"),
+        engine="vllm",
+        notice="server_args",
+        text="",
+        fields={"pool_tokens": "8000"},
+    )
+    asked = read(GATEWAY, '{"ts": "2026-11-29T09:04:35Z", "rid": "big", "prompt_tokens": 9000, "status": null}')
+    waiting = [stats(second, running=0, waiting=2 + second, usage=0.0) for second in (0, 10, 20)]
+    picture = picture_of(pool, *asked, *waiting, now_s=at("10:10:00"))
+    assert value(picture, "kv.request_too_big") == ("big",)
+    assert value(picture, "kv.blocked") is True
+    assert value(picture, "work.queue_growing") is True
+
+
+def test_waiting_alone_is_no_blocked_pool() -> None:
+    """False would mean that every paused engine is blamed on its pool."""
+    roomy = [stats(second, running=0, waiting=5, usage=1.0) for second in (0, 10, 20)]
+    full = [stats(second, running=0, waiting=5, usage=99.0) for second in (0, 10, 20)]
+    busy = [stats(second, running=3, waiting=5, usage=99.0) for second in (0, 10, 20)]
+    assert [value(picture_of(*lines), "kv.blocked") for lines in (roomy, full, busy)] == [False, True, False]
+
+
+def test_transfers_that_never_complete_are_told_from_transfers_that_come_and_go() -> None:
+    """False would mean that a busy disaggregated engine is called stuck, or a stuck one busy."""
+    climbing = [decode(second, transfers=min(second, 40)) for second in range(1, 100)]
+    passing = [decode(second, transfers=1 + second % 4) for second in range(1, 100)]
+    assert value(picture_of(*climbing), "kv.transfer_stuck") is True
+    assert value(picture_of(*passing), "kv.transfer_stuck") is False
+    assert value(picture_of(*climbing), "kv.transfer_waiting") == 40.0
+
+
+def test_retractions_count_only_while_tokens_stand_still() -> None:
+    """False would mean that a single retraction under load is called a livelock."""
+    retract = "[2026-11-29 10:0{m}:00 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 1"
+    grown = Decode(origin=Origin("engine.log", 900), at_s=at("10:09:00"), engine="sglang", running=1, tokens=900)
+    lines = read(sglang_log.PARSER, "\n".join(retract.format(m=minute) for minute in (1, 2, 3)))
+    assert value(picture_of(decode(1), *lines), "kv.retracting") is True
+    assert value(picture_of(decode(1), *lines, grown), "kv.retracting") is False
+
+
+def test_a_schema_that_waits_for_minutes_is_seen() -> None:
+    """False would mean that one request's grammar is blamed on the engine."""
+    text = '{"ts": "2026-11-29T10:00:00Z", "rid": "s", "response_format": "json_schema", "status": null}'
+    assert value(picture_of(*read(GATEWAY, text), now_s=at("10:08:00")), "grammar.waiting") is True
+    assert value(picture_of(*read(GATEWAY, text), now_s=at("10:00:10")), "grammar.waiting") is False
+    assert value(picture_of(scrape(1, num_grammar_queue_reqs=2.0)), "grammar.waiting") is True
+
+
+def test_only_a_grammar_abort_before_the_stall_can_be_its_cause() -> None:
+    """False would mean that a later, unrelated refusal is called the cause."""
+
+    def abort(clock: str) -> Notice:
+        return Notice(
+            origin=Origin("e", 5), at_s=at(clock), engine="sglang", notice="grammar_abort", text="x", tags=Tags(tp=4)
+        )
+
+    assert value(picture_of(decode(30), abort("10:00:30")), "grammar.abort_ranks") == (4,)
+    assert value(picture_of(decode(30), abort("10:05:00")), "grammar.abort_ranks") == ()
