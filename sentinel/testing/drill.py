@@ -7,6 +7,7 @@ effects for suspicion, capture and verdict. `time_scale` divides every clock of 
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -89,7 +90,7 @@ class Drill:
     def _engine(self, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
         scenario, scale = self.scenario, self.time_scale
         argv = [sys.executable, "-m", "sentinel.testing.rehearsal", "--role", "launcher"]
-        argv += ["--ranks", str(scenario.ranks), "--folder", str(folder), "--port", "0"]
+        argv += ["--ranks", str(scenario.ranks), "--folder", str(folder), "--port", str(_free_port())]
         argv += ["--watchdog-timeout", f"{scenario.watchdog_s / scale:g}", "--step-s", f"{0.02 / min(scale, 4):g}"]
         with (folder / "engine.log").open("wb") as log:
             environ = {**os.environ, "NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p")}
@@ -178,6 +179,14 @@ class Drill:
             yield f"judged {verdict.kind}, wanted {' or '.join(scenario.classes)}"
         if scenario.culprits is not None and verdict.culprits.ranks != scenario.culprits:
             yield f"blamed {list(verdict.culprits.ranks)}, wanted {list(scenario.culprits)}"
+
+
+def _free_port() -> int:
+    """A loopback port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _words(effect: AnyEffect) -> str:

@@ -53,7 +53,7 @@ def files_of(story: Story) -> dict[str, bytes]:
     """All files of the evidence folder, by relative path."""
     rng = story.rng
     folder = _Folder(story)
-    if story.fleet.engine in ("packaged", "trtllm") and story.label.ranks:
+    if story.fleet.engine in ("packaged", "trtllm") and (story.label.ranks or "stacks" in story.keep):
         story.keep.add("nccl")  # their process titles carry no rank: only NCCL joins a pid to one
     kept = {name for name, chance in CHANCE.items() if name in story.keep or rng.random() < chance}
     ranks = _shown_ranks(story)
@@ -133,7 +133,7 @@ def _stacks(story: Story, folder: _Folder, ranks: tuple[Rank, ...], decisive: bo
     as_json = rng.random() < 0.25
     pattern = rng.choice(("pyspy_{rank}.txt", "stacks/{pid}.txt", "pyspy-{title}.txt", "stack.{pid}"))
     together = not as_json and rng.random() < 0.25
-    everything = []
+    everything: dict[Host, list[str]] = {}
     for rank in ranks:
         state = story.states[rank.rank]
         if not state.alive:
@@ -142,13 +142,13 @@ def _stacks(story: Story, folder: _Folder, ranks: tuple[Rank, ...], decisive: bo
         name = pattern.format(rank=rank.rank, pid=rank.pid, title=f"{title}-{rank.rank}")
         dump = stack_writer.pyspy_json if as_json and state.process not in "Tt" else stack_writer.pyspy_text
         if together:
-            everything.append(dump(story, rank))
+            everything.setdefault(rank.host, []).append(dump(story, rank))
         else:
             folder.put(
                 rank.host, name.replace(".txt", ".json") if as_json else name, dump(story, rank), decisive=decisive
             )
-    if together and everything:
-        folder.put(story.fleet.hosts[0], "all_ranks_pyspy.txt", "\n".join(everything), decisive=decisive)
+    for host, dumps in everything.items():
+        folder.put(host, "all_ranks_pyspy.txt", "\n".join(dumps), decisive=decisive)
     if uses_core(story.fleet):
         host = story.fleet.hosts[0]
         folder.put(

@@ -4,7 +4,7 @@
 
 from random import Random
 
-from sentinel.testing.generator import host_writer, stack_writer
+from sentinel.testing.generator import clock, host_writer, stack_writer
 from sentinel.testing.generator.fleet import make_fleet
 from sentinel.testing.generator.frames import PyFrame
 from sentinel.testing.generator.story import Beat, Label, Story, hang, progress_counters, serve
@@ -80,7 +80,7 @@ def head_too_big(rng: Random) -> Story:
         (
             story.fleet.hosts[0],
             "gateway.jsonl",
-            f'{{"ts": "2026-09-30T09:04:35Z", "rid": "chatcmpl-3961c344", "path": "/v1/chat/completions", "prompt_tokens": {int(pool * 1.3)}, "max_tokens": 1024, "status": null}}\n',
+            f'{{"ts": "{clock.rfc3339(story.t0_s + 4 - story.fleet.utc_offset_s)[:19]}Z", "rid": "chatcmpl-3961c344", "path": "/v1/chat/completions", "prompt_tokens": {int(pool * 1.3)}, "max_tokens": 1024, "status": null}}\n',
         )
     )
     story.label = Label(

@@ -17,7 +17,7 @@ def _drained(rng: Random, story: Story, situation: str) -> Story:
     story.core_place = "idle"
     story.health = rng.choice(("ok", "ok", "none"))
     story.counters.update(progress_counters(story, moving=False))
-    story.keep.update(("stacks",) if story.fleet.engine in ("trtllm", "packaged") else ("metrics", "stacks"))
+    story.keep.update(("stacks", "gpu", "native" if story.fleet.engine in ("trtllm", "packaged") else "metrics"))
     if story.fleet.engine == "vllm":
         last = story.beats[-1].at_s
         for group in range(story.fleet.dp if story.fleet.dp > 1 else 1):
