@@ -158,3 +158,13 @@ def test_what_an_engine_says_of_itself_counts_as_a_pause() -> None:
 def test_nothing_read_is_nothing_known() -> None:
     """False would mean that blindness is called health."""
     assert {name: spec.compute(Picture()).value for name, spec in SPECS.items()} == dict.fromkeys(SPECS)
+
+
+def test_health_probes_of_an_idle_engine_are_no_long_prompt() -> None:
+    """False would mean that an idle engine under health checks is called busy."""
+    probe = (
+        "[2026-11-29 10:01:{s:02} TP0] Prefill batch, #new-seq: 1, #new-token: 1, #cached-token: 0, token usage: 0.00, "
+        "#running-req: 0, #queue-req: 0, cuda graph: False, input throughput (token/s): 1.00\n"
+    )
+    picture = sglang(RUN + "".join(probe.format(s=second) for second in range(0, 60, 2)), end="10:01:59")
+    assert (value(picture, "prefill_last"), value(picture, "prefill_advancing")) == (False, False)

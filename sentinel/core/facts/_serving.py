@@ -334,12 +334,13 @@ def completed(picture: Picture, last: Step) -> int:
     done = sum(
         1 for seen in answers if 0.0 <= (seen.at_s or 0.0) - last.at_s <= window_s and "where" not in seen.fields
     )
-    if _is_probe(last) and _answered_probe(picture, last.at_s):
+    if is_probe(last) and _answered_probe(picture, last.at_s):
         done += 1
     return done
 
 
-def _is_probe(step: Step) -> bool:
+def is_probe(step: Step) -> bool:
+    """A health probe is a request of its own to an idle engine: one sequence of a few tokens."""
     if not isinstance(step, Prefill) or step.new_seqs != 1 or step.running or step.queued:
         return False
     return step.new_tokens <= PROBE_TOKENS_MAX

@@ -272,10 +272,12 @@ def _asleep(scrape: Scrape) -> bool:
 
 
 def _batches(picture: Picture) -> list[serving.Step]:
+    """Lines of work that users asked for: statistics without tokens and health probes are left out."""
     return [
         step
         for step in picture.memo(serving.steps)
-        if not isinstance(step, EngineStats) or step.prompt_tps + step.generation_tps > 0
+        if not serving.is_probe(step)
+        and (not isinstance(step, EngineStats) or step.prompt_tps + step.generation_tps > 0)
     ]
 
 

@@ -29,6 +29,7 @@ ORDER: tuple[PhaseName, ...] = (
 )
 MOVES_WITHIN_S = 30.0
 ITEMS_WITHIN = 4.0
+SICK_WITHIN_S = 60.0
 READ_BYTES = ("read_bytes", "rchar", "majflt", "cmajflt")
 READ_MOVES = {"read_bytes": 1_000_000.0, "rchar": 1_000_000.0, "majflt": 100.0, "cmajflt": 100.0}
 COMPILER = re.compile(
@@ -232,12 +233,18 @@ def _ended_cleanly(picture: Picture) -> Fact:
     if not shown:
         origin = serving.first_origin(picture, Phase, Decode, EngineStats)
         return unknown(ENGINE_LOG) if origin is None else Fact(value=False, cites=(Cite("no shutdown seen", origin),))
+    began_s = min((seen.at_s for seen in shown if seen.at_s is not None), default=None)
     failed = serving.notices(
         picture, "engine_dead", "worker_died", "subprocess_exit", "sigquit", "exception", "cuda_error", "nccl_error",
-        "watchdog_timeout", "rpc_timeout", "health_failed",
+        "watchdog_timeout", "rpc_timeout",
     )  # fmt: skip
-    began_s = min((seen.at_s for seen in shown if seen.at_s is not None), default=None)
-    before = [seen for seen in failed if seen.at_s is None or began_s is None or seen.at_s <= began_s]
+    # A front end answers 503 while it starts; only a failure just before the end speaks against a clean one.
+    sick = [
+        seen
+        for seen in serving.notices(picture, "health_failed")
+        if seen.at_s is not None and began_s is not None and began_s - seen.at_s <= SICK_WITHIN_S
+    ]
+    before = [seen for seen in (*failed, *sick) if seen.at_s is None or began_s is None or seen.at_s <= began_s]
     load = picture.memo(serving.work)
     left = load is not None and (load.running or 0) + (load.waiting or 0) > 0
     if before or left:
