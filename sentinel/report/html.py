@@ -65,7 +65,8 @@ def render(judged: Judged, title: str, sources: Sources | None = None) -> str:
     verdict, picture = judged.verdict, judged.picture
     moments, untimed = timeline.moments(picture)
     axis = focus(picture, [moment.at_s for moment in moments])
-    fronts, fronts_cut = wavefront.fronts(picture)
+    accused = frozenset(verdict.culprits.ranks)
+    fronts, fronts_cut = wavefront.fronts(picture, accused)
     page = (
         _environment()
         .get_template("report.html.j2")
@@ -76,7 +77,7 @@ def render(judged: Judged, title: str, sources: Sources | None = None) -> str:
             state=state_of(verdict),
             kind_title=title_of(verdict.kind),
             culprits=culprit_line(verdict),
-            culprit_ranks=frozenset(verdict.culprits.ranks),
+            culprit_ranks=accused,
             supports=strongest(verdict.evidence, supports=True),
             contradicts=strongest(verdict.evidence, supports=False),
             silence=lasting(axis.end_s - axis.t0_s) if axis and axis.t0_s is not None and verdict.stalled else None,
@@ -85,7 +86,7 @@ def render(judged: Judged, title: str, sources: Sources | None = None) -> str:
             fronts=fronts,
             fronts_cut=fronts_cut,
             ras=wavefront.ras_rows(picture),
-            sequences=wavefront.sequences(picture),
+            sequences=wavefront.sequences(picture, accused),
             forests=stacktree.forests(picture),
             stands=stacktree.stands(picture),
             facts=_fact_rows(judged.facts),

@@ -5,7 +5,7 @@ Three sources show it: NCCL's enqueue lines, NCCL's RAS service and torch's flig
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
@@ -13,7 +13,7 @@ from typing import Literal
 from sentinel.core import collectives
 from sentinel.core.collectives import Group, Member
 from sentinel.core.picture import Picture
-from sentinel.model.observation import FlightEntry, FlightTrace, Op, Ras, RasComm
+from sentinel.model.observation import FlightEntry, FlightGroup, FlightTrace, Op, Ras, RasComm
 from sentinel.report.words import many, span
 
 COMMS_MAX = 24
@@ -87,11 +87,14 @@ class RasRow:
     origin: str
 
 
-def fronts(picture: Picture) -> tuple[tuple[Front, ...], int]:
-    """Communicators that were traced, largest and busiest first, and how many were left out."""
+def fronts(picture: Picture, accused: Collection[int] = ()) -> tuple[tuple[Front, ...], int]:
+    """Communicators that were traced, largest and busiest first, and how many were left out.
+
+    `accused` are the ranks that the verdict names: the others are what they are measured against.
+    """
     groups = picture.memo(collectives.groups)
     order = sorted(groups, key=lambda group: (-group.nranks, -max(member.total for member in group.members)))
-    return tuple(_front(picture, group) for group in order[:COMMS_MAX]), max(len(order) - COMMS_MAX, 0)
+    return tuple(_front(picture, group, accused) for group in order[:COMMS_MAX]), max(len(order) - COMMS_MAX, 0)
 
 
 def ras_rows(picture: Picture) -> tuple[RasRow, ...]:
@@ -106,34 +109,53 @@ def ras_rows(picture: Picture) -> tuple[RasRow, ...]:
     return tuple(_ras_row(comm, newest) for comm in newest.comms)
 
 
-def sequences(picture: Picture) -> tuple[Sequence, ...]:
-    """Process groups of the flight recorder, ranks that agree folded together."""
-    places: dict[tuple[str, int | None, int | None, int | None, str], set[int]] = defaultdict(set)
-    labels: dict[str, str] = {}
+def sequences(picture: Picture, accused: Collection[int] = ()) -> tuple[Sequence, ...]:
+    """Process groups of the flight recorder, ranks that agree folded together; `accused` as in `fronts`."""
+    places: dict[_Place, set[int]] = defaultdict(set)
     for rank, traces in picture.by_rank(FlightTrace).items():
-        trace = traces[-1]
-        for group in trace.groups:
-            labels[group.name] = f"{group.name} ({group.desc})" if group.desc else group.name
-            last = next((entry for entry in reversed(trace.entries) if entry.group == group.name), None)
-            told = "" if last is None else _entry(last)
-            places[group.name, group.last_enqueued, group.last_started, group.last_completed, told].add(rank)
-    front: dict[str, int] = {}
-    for name, enqueued, *_ in places:
-        front[name] = max(front.get(name, -1), -1 if enqueued is None else enqueued)
+        for group in traces[-1].groups:
+            places[_Place.of(group, traces[-1])].add(rank)
+    totals: dict[tuple[str, tuple[int, ...]], list[tuple[int, bool]]] = defaultdict(list)
+    for place, ranks in places.items():
+        totals[place.name, place.ranks] += [(place.enqueued or 0, rank in accused) for rank in ranks]
     return tuple(
         Sequence(
-            group=labels[name],
+            group=f"{place.name} ({place.desc})" if place.desc else place.name,
             who=many("rank", ranks),
-            enqueued=enqueued,
-            started=started,
-            completed=completed,
-            last=told,
-            tone="behind" if enqueued is not None and enqueued < front[name] else "front",
+            enqueued=place.enqueued,
+            started=place.started,
+            completed=place.completed,
+            last=place.last,
+            tone="front" if place.enqueued is None else _tone(place.enqueued, _usual(totals[place.name, place.ranks])),
         )
-        for (name, enqueued, started, completed, told), ranks in sorted(
-            places.items(), key=lambda place: (place[0][0], min(place[1]))
-        )
+        for place, ranks in sorted(places.items(), key=lambda item: (item[0].name, item[0].ranks, min(item[1])))
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a rank stands in one process group; names of groups repeat, their members tell them apart."""
+
+    name: str
+    desc: str
+    ranks: tuple[int, ...]
+    enqueued: int | None
+    started: int | None
+    completed: int | None
+    last: str
+
+    @classmethod
+    def of(cls, group: FlightGroup, trace: FlightTrace) -> "_Place":
+        last = next((entry for entry in reversed(trace.entries) if entry.group == group.name), None)
+        return cls(
+            group.name,
+            group.desc,
+            group.ranks,
+            group.last_enqueued,
+            group.last_started,
+            group.last_completed,
+            "" if last is None else _entry(last),
+        )
 
 
 def _entry(entry: FlightEntry) -> str:
@@ -141,9 +163,9 @@ def _entry(entry: FlightEntry) -> str:
     return f"#{entry.seq} {entry.op} {f'[{sizes}] ' if sizes else ''}{entry.state}"
 
 
-def _front(picture: Picture, group: Group) -> Front:
-    usual = _usual([member.total for member in group.members])
-    rows = sorted(_rows(group, usual), key=lambda row: (row.tone == "front", row.total, row.who))
+def _front(picture: Picture, group: Group, accused: Collection[int]) -> Front:
+    usual = _usual([(member.total, member.rank in accused) for member in group.members])
+    rows = sorted(_rows(group, usual, accused), key=lambda row: (row.tone == "front", row.total, row.who))
     seats = _seats(picture, group)
     return Front(
         label=group.label,
@@ -155,23 +177,24 @@ def _front(picture: Picture, group: Group) -> Front:
     )
 
 
-def _usual(totals: list[int]) -> int:
-    """Where most ranks stand; the furthest place when no place has a majority."""
-    place, votes = Counter(totals).most_common(1)[0]
-    return place if votes * 2 > len(totals) else max(totals)
+def _usual(totals: list[tuple[int, bool]]) -> int:
+    """Where a rank should stand: where most of those that are not accused do; the furthest place without a majority."""
+    calm = [total for total, is_accused in totals if not is_accused] or [total for total, _ in totals]
+    place, votes = Counter(calm).most_common(1)[0]
+    return place if votes * 2 > len(calm) else max(calm)
 
 
 def _tone(total: int, usual: int) -> Tone:
     return "front" if total == usual else "behind" if total < usual else "ahead"
 
 
-def _rows(group: Group, usual: int) -> Iterator[Row]:
+def _rows(group: Group, usual: int, accused: Collection[int]) -> Iterator[Row]:
     """Members that made the same calls, folded."""
     alike: dict[tuple[int, tuple[str, ...], str], list[Member]] = defaultdict(list)
     for member in group.members:
         calls = member.calls
         alike[member.total, _tail(calls.tail) if calls else (), calls.digest if calls else ""].append(member)
-    reference = max(alike.values(), key=len)[0]
+    reference = max(alike.values(), key=lambda members: (members[0].rank not in accused, len(members)))[0]
     for (total, tail, _), members in alike.items():
         calls = members[0].calls
         yield Row(

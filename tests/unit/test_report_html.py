@@ -144,6 +144,17 @@ def test_a_rank_is_ahead_only_of_a_majority(totals: tuple[int, ...], tones: tupl
     assert tuple(cell.tone for cell in front.cells) == tones
 
 
+def test_against_whom_a_rank_is_measured_follows_the_verdict() -> None:
+    """False: of two ranks, the accused one that enqueued an extra call looks right and its victim looks behind."""
+    picture = Picture()
+    for rank, total in enumerate((10, 11)):
+        for seen in traced(rank, 2, total):
+            picture.note(seen)
+    (front,), _ = wavefront.fronts(picture, accused={1})
+
+    assert [cell.tone for cell in front.cells] == ["front", "ahead"]
+
+
 def traced(rank: int, nranks: int, total: int) -> list[AnyObservation]:
     origin = Origin(f"{rank}.log", 1)
     joined = NcclComm(
