@@ -2,6 +2,7 @@
 
 from sentinel.collector import Parser
 from sentinel.collectors import (
+    agent_notes,
     cuda_gdb,
     environment,
     eu_stack,
@@ -37,6 +38,7 @@ from sentinel.collectors import (
 )
 
 ALL: tuple[Parser, ...] = (
+    agent_notes.PARSER,
     *nccl_log.PARSERS,
     nccl_ras.PARSER,
     flight_recorder.PARSER,

@@ -8,15 +8,16 @@ whose lines repeat byte for byte (single host, opCount 0) takes the first way, o
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from hashlib import blake2b
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from sentinel.collectors._nccl_stream import MARK_BYTES, TAIL_OPS, Key, Part, Process, Shape, Stream
+from sentinel.collectors._nccl_stream import TAIL_OPS, Key, Part, Process, Shape, Stream
 from sentinel.model.observation import Enqueues, Origin
 
 MAX_STREAMS = 4096
 MAX_CACHED = 20_000
 MAX_SHAPES = 65_536
+GLUED_BYTES = 40
+"""Lines of one kind differ in length by their numbers, by less than the shortest prefix of a second line in them."""
 
 _WHOLE_LINE_PAUSE = 64
 
@@ -28,7 +29,13 @@ _REST = re.compile(
     rb"comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,7})\]"
 )
 
-_Entry = tuple[Callable[[int], None], Callable[[bytes], None], bytes]
+_WHO = re.compile(rb"([^\s:\[\]()]{1,255}):(\d{1,10}):\d{1,10} ")
+_COMM = re.compile(rb" comm (0x[0-9a-f]{1,16}) rank ")
+_START = b"- Init START"
+_CALL = b": opCount "
+
+_Entry = tuple[Callable[[Iterable[int]], None], Callable[[bytes], None], bytes]
+"""Where the rows of a line go, where its mark goes, and the mark (empty for a line that is no call)."""
 
 
 class EnqueueCounter:
@@ -38,8 +45,10 @@ class EnqueueCounter:
         self.streams: dict[Key, Stream] = {}
         self.born: set[Key] = set()
         self.calls: Counter[Process] = Counter()
+        self.longest = 0
+        self._ended: list[Stream] = []
         self._others: list[int] = []
-        self._other: _Entry = (self._others.append, lambda _mark: None, b"")
+        self._other: _Entry = (self._others.extend, lambda _mark: None, b"")
         self._heads: dict[bytes, dict[bytes, _Entry]] = {}
         self._cached = 0
         self._lines = _WholeLines(self)
@@ -54,13 +63,20 @@ class EnqueueCounter:
             self._pause -= 1
             self._count_by_parts(lines)
         self._absorb(lines, numbers)
+        if max(map(len, lines), default=0) > self.longest + GLUED_BYTES:
+            self._look_for_glue(lines)
         return list(self._others)
+
+    def _look_for_glue(self, lines: Sequence[bytes]) -> None:
+        """A line longer than calls are may be two writers' text in one: a call that was not counted."""
+        if sum(line.count(_CALL) for line in lines) > len(lines) - len(self._others):
+            self.lose()
 
     def add_last(self, line: bytes, number: int) -> bool:
         """Take the unfinished last line of a stream; True when it was a whole COLL line, else the tail is cut."""
         if not self.add([line], [number]):
             return True
-        found = re.search(rb"([^\s:\[\]()]{1,255}):(\d{1,10}):\d{1,10} ", line[:1024])
+        found = _WHO.search(line[:1024])
         process = (found[1].decode("utf-8", "replace"), int(found[2])) if found else None
         for stream in self.streams.values():
             if process is None or stream.key[:2] == process:
@@ -68,24 +84,35 @@ class EnqueueCounter:
                 stream.fresh = True
         return False
 
-    def begin(self, key: Key) -> None:
-        """A communicator came to life under this pointer: counting starts anew."""
-        self.born.add(key)
-        if self.streams.pop(key, None) is not None:
+    def _begin(self, line: bytes) -> None:
+        """A communicator comes to life under this pointer: counting starts anew, what was counted is kept aside."""
+        who, what = _WHO.search(line[:1024]), _COMM.search(line[:1024])
+        if who is None or what is None:
+            return
+        key = (who[1].decode("utf-8", "replace"), int(who[2]), what[1].decode())
+        if len(self.born) < MAX_STREAMS:
+            self.born.add(key)
+        if (old := self.streams.pop(key, None)) is not None:
+            self._ended.append(old)
             self._forget()
+
+    def ended(self, file: str) -> Iterator[Enqueues]:
+        """Last snapshots of the streams whose pointer came to a new life since this was last asked."""
+        ended, self._ended = self._ended, []
+        for stream in ended:
+            if (seen := self._snapshot(stream, file)) is not None:
+                yield seen
 
     def lose(self) -> None:
         """Lines are known to be missing here: no count of this stream is complete."""
         for stream in self.streams.values():
             stream.missing.add("middle")
 
-    def snapshot(self, key: Key, file: str) -> Enqueues | None:
+    def _snapshot(self, stream: Stream, file: str) -> Enqueues | None:
         """What one process enqueued on one communicator so far; None when it enqueued nothing."""
-        stream = self.streams.get(key)
-        if stream is None or stream.total == 0:
+        if stream.total == 0:
             return None
-        missing = self._missing(stream)
-        tail = stream.ops()
+        key, missing, tail = stream.key, self._missing(stream), stream.ops()
         return Enqueues(
             origin=Origin(file, tail[-1].line), at_s=tail[-1].at_s, host=key[0], pid=key[1], comm=key[2],
             nranks=stream.nranks, total=stream.total, by_op=dict(stream.by_op),
@@ -96,10 +123,10 @@ class EnqueueCounter:
 
     def fresh(self, file: str) -> Iterator[Enqueues]:
         """Snapshots of the streams that grew since they were last asked for."""
-        for key, stream in list(self.streams.items()):
+        for stream in list(self.streams.values()):
             if stream.fresh:
                 stream.fresh = False
-                if (seen := self.snapshot(key, file)) is not None:
+                if (seen := self._snapshot(stream, file)) is not None:
                     yield seen
 
     def _missing(self, stream: Stream) -> tuple[Part, ...]:
@@ -111,30 +138,41 @@ class EnqueueCounter:
     def _count_whole_lines(self, lines: Sequence[bytes]) -> None:
         whole = self._lines
         whole.missed = 0
-        for index, (row, add_mark, mark) in enumerate(map(whole.__getitem__, lines)):
-            row(index)
-            add_mark(mark)
+        last, begin = self._other, 0
+        for index, entry in enumerate(map(whole.__getitem__, lines)):
+            if entry is not last:
+                last[0](range(begin, index))
+                last[1](last[2] * (index - begin))
+                last, begin = entry, index
+        last[0](range(begin, len(lines)))
+        last[1](last[2] * (len(lines) - begin))
         if whole.missed * 2 > len(lines) and len(lines) >= TAIL_OPS:
             self._pause = _WHOLE_LINE_PAUSE
             whole.clear()
 
     def _count_by_parts(self, lines: Sequence[bytes]) -> None:
-        """Most lines begin (behind a time stamp of constant length) and end as the one before: seen without a copy."""
+        """Most lines begin (behind a time stamp of constant length) and end as the one before: seen without a copy.
+
+        Such a run of alike calls is entered at once, when it ends.
+        """
         head, skip, rest = b"\n", 0, b"\n"
         rests: dict[bytes, _Entry] = {}
-        row, add_mark, mark = self._other
+        (add_rows, add_mark, mark), begin = self._other, 0
         for index, line in enumerate(lines):
-            if not line.startswith(head, skip):
+            if line.startswith(head, skip):
+                if line.endswith(rest):
+                    continue
+            else:
                 skip, head, rests = self._enter(line)
-                rest = b"\n"
-            if not line.endswith(rest):
-                rest = line[line.rfind(b" count ") :]
-                entry = rests.get(rest)
-                if entry is None:
-                    entry, head = self.entry_of(line), b"\n"
-                row, add_mark, mark = entry
-            row(index)
-            add_mark(mark)
+            add_rows(range(begin, index))
+            add_mark(mark * (index - begin))
+            begin, rest = index, line[line.rfind(b" count ") :]
+            entry = rests.get(rest)
+            if entry is None:
+                entry, head = self.entry_of(line), b"\n"
+            add_rows, add_mark, mark = entry
+        add_rows(range(begin, len(lines)))
+        add_mark(mark * (len(lines) - begin))
 
     def _enter(self, line: bytes) -> tuple[int, bytes, dict[bytes, _Entry]]:
         """Where the prefix of this line begins, the prefix up to opCount, and the known rests behind it."""
@@ -151,24 +189,24 @@ class EnqueueCounter:
         who = _HEAD.search(head[-512:])
         what = _REST.match(rest[:256]) if who else None
         if who is None or what is None:
+            if _START in line:
+                self._begin(line)
             return self._other
         key = (who[1].decode("utf-8", "replace"), int(who[2]), what[5].decode())
         stream = self._stream(key, int(what[6]))
         if stream is None:
             return self._other
-        entry = self._entry(stream, who[3].decode(), what)
+        shape = Shape(who[3].decode(), int(what[1]), int(what[2]), int(what[4]))
+        entry = (stream.rows.extend, stream.marks.append, stream.mark(shape, int(what[3])))
+        if line.count(_CALL) > 1:
+            self.lose()
+            return entry
+        self.longest = max(self.longest, len(line))
         if self._cached >= MAX_CACHED:
             self._forget()
         self._cached += 1
         self._heads.setdefault(head, {})[rest] = entry
         return entry
-
-    def _entry(self, stream: Stream, op: str, what: re.Match[bytes]) -> _Entry:
-        shape = Shape(op, int(what[1]), int(what[2]), int(what[4]))
-        text = f"{shape.op} {shape.count} {shape.dtype} {int(what[3])} {shape.root}"
-        mark = blake2b(text.encode(), digest_size=MARK_BYTES).digest()
-        stream.shapes.setdefault(mark, shape)
-        return (stream.rows.append, stream.marks.append, mark)
 
     def _stream(self, key: Key, nranks: int) -> Stream | None:
         stream = self.streams.get(key)
@@ -183,18 +221,20 @@ class EnqueueCounter:
 
     def _absorb(self, lines: Sequence[bytes], numbers: Sequence[int]) -> None:
         by_process: dict[Process, list[Stream]] = {}
-        for stream in self.streams.values():
+        for stream in (*self._ended, *self.streams.values()):
             if stream.rows:
                 by_process.setdefault(stream.key[:2], []).append(stream)
         for process, streams in by_process.items():
-            calls = sorted(row for stream in streams for row in stream.rows)
-            before = self.calls[process]
+            beside, before = [stream.rows for stream in streams], self.calls[process]
             for stream in streams:
-                stream.absorb(lines, numbers, calls, before)
+                stream.absorb(lines, numbers, beside, before)
                 if len(stream.shapes) > MAX_SHAPES:
                     stream.trim()
                     self._forget()
-            self.calls[process] += len(calls)
+            self.calls[process] += sum(map(len, beside))
+            for stream in streams:
+                stream.rows.clear()
+                stream.marks.clear()
 
 
 class _WholeLines(dict[bytes, _Entry]):
@@ -208,7 +248,7 @@ class _WholeLines(dict[bytes, _Entry]):
     def __missing__(self, line: bytes) -> _Entry:
         self.missed += 1
         entry = self._counter.entry_of(line)
-        if entry[2]:
+        if entry[2] and line.count(_CALL) == 1:
             if len(self) >= MAX_CACHED:
                 self.clear()
             self[line] = entry

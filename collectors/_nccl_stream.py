@@ -17,9 +17,18 @@ MAX_DIGESTS = 4096
 
 MARK_BYTES = 8
 
+_OPERATIONS = (
+    "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv", "AlltoAll", "Gather", "Scatter",
+    "PutSignal", "Signal", "WaitSignal", "AllGatherV", "AllToAll", "ReduceScatterV",
+)  # fmt: skip
+_CODES = {name: code for code, name in enumerate(_OPERATIONS)}
+_OTHER_CODE = 255
+
 Part = Literal["head", "middle", "tail"]
 Process = tuple[str, int]
 Key = tuple[str, int, str]
+Call = tuple[int, int, bytes, bytes]
+"""Line number, order in the process, the line itself, its mark."""
 
 _OP_COUNT = re.compile(rb": opCount ([0-9a-f]{1,16}) ")
 _STAMP = re.compile(rb"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(\.\d{1,9})?\] ")
@@ -52,7 +61,10 @@ class Shape:
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """The calls of one process on one communicator. `rows` and `marks` hold the current batch only."""
+    """The calls of one process on one communicator. `rows` and `marks` hold the current batch only.
+
+    A mark stands for a shape: one byte for the operation, then a digest. `marks` holds runs of them, glued.
+    """
 
     key: Key
     nranks: int
@@ -62,7 +74,7 @@ class Stream:
     first_op: int = 0
     last_op: int = 0
     run: int = 0
-    tail: deque[tuple[int, int, bytes, bytes]] = field(default_factory=lambda: deque(maxlen=TAIL_OPS))
+    tail: deque[Call] = field(default_factory=lambda: deque(maxlen=TAIL_OPS))
     every: int = DIGEST_EVERY
     digests: list[str] = field(default_factory=list)
     missing: set[Part] = field(default_factory=set)
@@ -72,27 +84,44 @@ class Stream:
     _sum: blake2b = field(default_factory=lambda: blake2b(digest_size=8))
     _pending: bytes = b""
 
-    def absorb(self, lines: Sequence[bytes], numbers: Sequence[int], calls: Sequence[int], before: int) -> None:
+    def mark(self, shape: Shape, reduction: int) -> bytes:
+        """The mark of a shape; the same on all ranks. `reduction` is the operator, which must agree as well."""
+        code = _CODES.get(shape.op, _OTHER_CODE)
+        text = f"{shape.op} {shape.count} {shape.dtype} {reduction} {shape.root}"
+        mark = bytes((code,)) + blake2b(text.encode(), digest_size=MARK_BYTES - 1).digest()
+        self.shapes.setdefault(mark, shape)
+        return mark
+
+    def absorb(self, lines: Sequence[bytes], numbers: Sequence[int], beside: Sequence[list[int]], before: int) -> None:
         """Take over what the current batch appended to `rows` and `marks`.
 
-        `calls` are the rows of all calls of the process in this batch, `before` how many it made in earlier ones.
+        `beside` are the rows of all streams of the process in this batch, `before` its calls in earlier batches.
         """
-        rows, marks = self.rows, self.marks
-        for mark, count in Counter(marks).items():
-            self.by_op[self.shapes[mark].op] += count
+        rows, marks = self.rows, b"".join(self.marks)
+        self._note_ops(marks)
         self._note_op_counts(lines)
         for at in range(max(0, len(rows) - TAIL_OPS), len(rows)):
             row = rows[at]
-            self.tail.append((numbers[row], before + bisect_left(calls, row), lines[row], marks[at]))
-        self._note_marks(b"".join(marks))
+            order = before + sum(bisect_left(others, row) for others in beside)
+            mark = marks[at * MARK_BYTES : (at + 1) * MARK_BYTES]
+            self.tail.append((numbers[row], order, lines[row], mark))
+        self._note_marks(marks)
         self.total += len(rows)
         self.fresh = True
-        rows.clear()
-        marks.clear()
 
     def trim(self) -> None:
         """Keep the shapes of the tail only."""
         self.shapes = {entry[3]: self.shapes[entry[3]] for entry in self.tail}
+
+    def _note_ops(self, marks: bytes) -> None:
+        codes = marks[::MARK_BYTES]
+        for code in set(codes):
+            if code != _OTHER_CODE:
+                self.by_op[_OPERATIONS[code]] += codes.count(code)
+        if _OTHER_CODE in codes:
+            for at in range(0, len(marks), MARK_BYTES):
+                if marks[at] == _OTHER_CODE:
+                    self.by_op[self.shapes[marks[at : at + MARK_BYTES]].op] += 1
 
     def _note_op_counts(self, lines: Sequence[bytes]) -> None:
         """Keep the first and the last opCount and how many calls in a row printed the last one."""

@@ -12,7 +12,7 @@ from itertools import islice
 from sentinel.collector import Blob, Context, DocumentParser, Line, LogParser, Sample
 from sentinel.collectors._nccl_counts import EnqueueCounter
 from sentinel.collectors._nccl_notes import FORMATS, NoteReader
-from sentinel.model.observation import Enqueues, NcclComm, Observation
+from sentinel.model.observation import Observation
 
 __all__ = ["FORMATS", "PARSERS", "NcclReader"]
 
@@ -29,7 +29,6 @@ _CUT = re.compile(
     rb"\.\.\. ?(?:truncated|cut|snip)",
     re.IGNORECASE,
 )
-_START = b"- Init START"
 _CALL = b": opCount "
 _FOREIGN_LINE = re.compile(
     r"^\S{0,80}\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?(?: [A-Z_]{2,9}\d|\] (?!\S+:\d+:\d))|"
@@ -51,54 +50,29 @@ class NcclReader:
     def feed(self, data: bytes) -> Iterator[Observation]:
         """Observations of the lines that these bytes complete; an unfinished last line waits for its rest."""
         for at in range(0, len(data), PIECE_BYTES):
-            joined = self._rest + data[at : at + PIECE_BYTES]
-            lines = joined.split(b"\n")
+            lines = (self._rest + data[at : at + PIECE_BYTES]).split(b"\n")
             self._rest = lines.pop()[:LINE_CAP]
             numbers = range(self._number, self._number + len(lines))
             self._number += len(lines)
-            called = joined.count(_CALL) - self._rest.count(_CALL)
-            if _START in joined:
-                yield from self.take(lines, numbers)
-            else:
-                yield from self._take(lines, numbers, (), called)
+            yield from self.take(lines, numbers)
 
     def take(
         self, lines: Sequence[bytes], numbers: Sequence[int], times: Sequence[float | None] = ()
     ) -> Iterator[Observation]:
         """Observations of whole lines. `times` are those of their frames, used where a line prints none."""
-        begin = 0
-        for at in (*(index for index, line in enumerate(lines) if _START in line), len(lines)):
-            for first, last in ((begin, at), (at, at + 1)):
-                part = lines[first:last]
-                called = sum(line.count(_CALL) for line in part)
-                yield from self._take(part, numbers[first:last], times[first:last], called)
-            begin = at + 1
-
-    def _take(
-        self, lines: Sequence[bytes], numbers: Sequence[int], times: Sequence[float | None], called: int
-    ) -> Iterator[Observation]:
-        """`called` is how often the lines speak of a call: more than were counted means lines glued together."""
         others = self._counts.add(lines, numbers)
-        if called > len(lines) - len(others):
-            self._counts.lose()
+        yield from self._counts.ended(self._file)
         for index in others:
             line = lines[index]
             if b"NCCL" in line:
                 at_s = times[index] if times else None
                 seen = self._notes.read(line[:LINE_CAP].decode("utf-8", "replace"), numbers[index], at_s)
-                if isinstance(seen, NcclComm) and seen.event == "init_start":
-                    yield from self._begin(seen)
                 if seen is not None:
                     yield seen
+                if _CALL in line:
+                    self._counts.lose()
             elif b"\0" in line or (len(line) < 200 and _CUT.search(line)):
                 self._counts.lose()
-
-    def _begin(self, seen: NcclComm) -> Iterator[Enqueues]:
-        """The pointer of a communicator is used again: give what was counted under its old life first."""
-        key = (seen.host or "", seen.pid or 0, seen.comm)
-        if (old := self._counts.snapshot(key, self._file)) is not None:
-            yield old
-        self._counts.begin(key)
 
     def flush(self, *, ended: bool = False) -> Iterator[Observation]:
         """Counts of the streams that grew since the last call; `ended` takes the unfinished last line too."""

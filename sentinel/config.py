@@ -34,6 +34,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rejudge_every_s: float = 30.0
     tick_s: float = 0.5
     discover_every_s: float = 2.0
+    scrape_every_s: float = 2.0
     time_scale: float = 1.0
 
 

@@ -15,7 +15,8 @@ import msgspec
 from sentinel.agent import ladder, procfs, ras
 from sentinel.agent.ladder import ATTACHING, CHEAP, Rung, Taken
 from sentinel.model.engine import Engine, EngineProcess
-from sentinel.plumbing.clock import Clock
+from sentinel.model.stamp import Stamp
+from sentinel.plumbing.clock import Clock, local_text
 
 WORKERS = 2
 SECOND_PASS_AFTER_S = 2.0
@@ -67,11 +68,12 @@ class Capture:
         self._until_s = self.clock.now().mono_s + self.budget_s - RESERVE_S
         self.folder.mkdir(parents=True, exist_ok=True)
         processes = sorted(self.engine.processes, key=lambda process: (ORDER[process.role], process.id))
-        self._keep(0, 1, _process_table(self.engine))
+        self._keep(0, 1, _process_table(self.engine, self.clock.now()))
         self._pass(1, processes, CHEAP)
         self._keep(0, 1, ras.status(self._left_s()))
         self.stop.wait(min(SECOND_PASS_AFTER_S, max(0.0, self._left_s())))
         self._pass(2, processes, CHEAP)
+        self._keep(0, 2, _process_table(self.engine, self.clock.now()))
         self._pass(2, [process for process in processes if process.role in ("rank", "core")], ATTACHING)
         return self._finished(processes)
 
@@ -133,11 +135,14 @@ class Capture:
         return result
 
 
-def _process_table(engine: Engine) -> Taken:
+def _process_table(engine: Engine, now: Stamp) -> Taken:
     """Who was who, as a process table: lets a bundle be judged without the agent that took it."""
     rows = ["    PID    PPID STAT COMMAND"]
-    for process in engine.processes:
-        fields = procfs.stat_fields(process.id.pid)
+    titles = {process.id.pid: process.title for process in engine.processes}
+    for pid in procfs.tree(engine.root.pid):
+        fields, view = procfs.stat_fields(pid), procfs.view(pid)
         if fields is not None and len(fields) > 1:
-            rows.append(f"{process.id.pid:7d} {fields[1]:>7s} {fields[0]:4s} {process.title}")
-    return Taken(rung="processes", name="processes.txt", data=("\n".join(rows) + "\n").encode())
+            title = titles.get(pid) or ("" if view is None else view.title[:200])
+            rows.append(f"{pid:7d} {fields[1]:>7s} {fields[0]:4s} {title}")
+    name = local_text(now.wall_s, "processes-%Y%m%dT%H%M%S.txt")
+    return Taken(rung="processes", name=name, data=("\n".join(rows) + "\n").encode())

@@ -27,14 +27,16 @@ from sentinel.agent.sources.metrics import Metrics
 from sentinel.agent.sources.nccl_files import NcclFiles
 from sentinel.agent.sources.pressure import HostPressure
 from sentinel.agent.sources.processes import Processes
+from sentinel.collectors import agent_notes
 from sentinel.config import Config
 from sentinel.core.agent import AgentCore
 from sentinel.core.rules import Rule
 from sentinel.model.effect import AnyEffect, Recovered, StartCapture, WriteBundle
 from sentinel.model.engine import Engine
 from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, Started, Tick
+from sentinel.model.observation import AnyObservation, HealthProbe, Origin, ProcessExit, ProcessTable
 from sentinel.model.stamp import Stamp
-from sentinel.plumbing.clock import Clock
+from sentinel.plumbing.clock import Clock, local_s
 from sentinel.record.journal import Journal, JournalError
 
 Listener = Callable[[Stamp, AnyEffect], None]
@@ -92,6 +94,8 @@ class AgentLoop:
             self._scan_due_s = now.mono_s + self.config.timing.discover_every_s / self.config.timing.time_scale
             self._discover()
         for said in self.gather.poll(self.clock.now()):
+            if said.engine is not None and isinstance(said.seen, ProcessTable | HealthProbe):
+                self._note(said.engine, said.seen)
             self._give(Observed(at=self.clock.now(), engine=said.engine, seen=said.seen))
         while not self._captured.empty():
             self._hear(*self._captured.get())
@@ -188,10 +192,37 @@ class AgentLoop:
             del self._engines[key]
             self._give(EngineGone(at=self.clock.now(), key=key))
         for key, engine in found.items():
-            if self._engines.get(key) != engine:
+            known = self._engines.get(key)
+            if known != engine:
+                self._mourn(known, engine)
                 self._engines[key] = engine
                 self._give(EngineSeen(at=self.clock.now(), engine=engine))
                 self._follow(engine)
+
+    def _mourn(self, known: Engine | None, engine: Engine) -> None:
+        """Say which processes of an engine that still runs are gone."""
+        now = self.clock.now()
+        present = {process.id for process in engine.processes}
+        for process in () if known is None else known.processes:
+            if process.id not in present:
+                exit_seen = ProcessExit(
+                    origin=Origin("agent/discovery"),
+                    at_s=now.wall_s,
+                    pid=process.id.pid,
+                    rank=process.rank,
+                    tags=process.tags,
+                    role=process.role,
+                    how=f"{process.title[:80]} is gone while the engine lives",
+                )
+                self._note(engine.key, exit_seen)
+                self._give(Observed(at=now, engine=engine.key, seen=exit_seen))
+
+    def _note(self, key: str, seen: AnyObservation) -> None:
+        """Keep what only the agent knows in a form that offline analysis reads."""
+        name = f"agent-{key.split(':')[1]}.jsonl"
+        local = seen if seen.at_s is None else msgspec.structs.replace(seen, at_s=local_s(seen.at_s))
+        line = msgspec.json.encode(local) + b"\n"
+        self._ring.write(name, line, self.clock.now().mono_s, header=agent_notes.HEADER)
 
     def _last_words(self, name: str) -> None:
         now = self.clock.now()
@@ -223,7 +254,8 @@ class AgentLoop:
         if wanted.engine_log and log is not None:
             yield f"log:{engine.key}", partial(EngineLog, engine, Path(log), self._ring)
         if wanted.metrics and engine.url is not None:
-            yield f"metrics:{engine.key}", partial(Metrics, engine, self._ring)
+            every_s = self.config.timing.scrape_every_s / self.config.timing.time_scale
+            yield f"metrics:{engine.key}", partial(Metrics, engine, self._ring, every_s)
         if wanted.processes:
             yield f"processes:{engine.key}", partial(Processes, engine)
         if wanted.nccl_debug:

@@ -12,6 +12,7 @@ from sentinel.model.engine import ProcessId
 
 PROC = Path("/proc")
 ENVIRON_PREFIXES = ("NCCL_", "SGLANG_", "SGL_", "VLLM_", "TORCH_", "CUDA_", "SENTINEL_")
+TREE_MAX = 4096
 CMDLINE_BYTES_MAX = 64 << 10
 ENVIRON_BYTES_MAX = 1 << 20
 
@@ -47,6 +48,16 @@ def still_same(target: ProcessId, proc: Path = PROC) -> bool:
     return found is not None and found[0] == target
 
 
+def tracer_of(pid: int, proc: Path = PROC) -> int | None:
+    """Pid of the process that traces this one; None when nobody does or it cannot be told."""
+    status = _read(proc / str(pid) / "status", CMDLINE_BYTES_MAX) or b""
+    for line in status.split(b"\n"):
+        if line.startswith(b"TracerPid:"):
+            tracer = int(line.split()[1])
+            return tracer or None
+    return None
+
+
 def view(pid: int, proc: Path = PROC) -> ProcessView | None:
     """A process as adapters want it; None when it is gone."""
     found = identity(pid, proc)
@@ -61,6 +72,19 @@ def view(pid: int, proc: Path = PROC) -> ProcessView | None:
         environ=_settings(environ or b""),
         environ_readable=environ is not None,
     )
+
+
+def tree(root: int, proc: Path = PROC) -> list[int]:
+    """A process and its descendants, parents first, at most `TREE_MAX` of them."""
+    found, queue = [root], [root]
+    while queue and len(found) < TREE_MAX:
+        pid = queue.pop(0)
+        for path in sorted((proc / str(pid) / "task").glob("*/children")):
+            children = [int(word) for word in (_read(path, CMDLINE_BYTES_MAX) or b"").split()]
+            fresh = [child for child in children if child not in found]
+            found += fresh
+            queue += fresh
+    return found[:TREE_MAX]
 
 
 def link(pid: int, name: str, proc: Path = PROC) -> str | None:

@@ -16,7 +16,7 @@ from sentinel.core.rules import Rule
 from sentinel.model.effect import AnyEffect, Cleared, Judged, Recovered, StartCapture, Suspected, WriteBundle
 from sentinel.model.engine import Engine
 from sentinel.model.event import AnyEvent, CaptureEnded, CoreSettings, EngineGone, EngineSeen, Observed, Started, Tick
-from sentinel.model.observation import AnyObservation, Origin, ProcessExit
+from sentinel.model.observation import AnyObservation, ProcessExit
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
 
@@ -60,7 +60,7 @@ class AgentCore:
             case Started(settings=settings):
                 self.settings = settings
             case EngineSeen(engine=engine):
-                return tuple(self._engine(event.at, engine))
+                self._engine(engine)
             case EngineGone(key=key):
                 return tuple(self._gone(event.at, key))
             case Observed():
@@ -75,7 +75,7 @@ class AgentCore:
         """What is watched and how it stands, for status displays."""
         return tuple((watch.engine, watch.phase, watch.pulse) for watch in self._watches.values())
 
-    def _engine(self, at: Stamp, engine: Engine) -> Iterator[AnyEffect]:
+    def _engine(self, engine: Engine) -> None:
         watch = self._watches.get(engine.key)
         if watch is None:
             assert len(self._watches) < ENGINES_MAX, "the agent watches more engines than a host can hold"
@@ -83,31 +83,22 @@ class AgentCore:
             self._watches[engine.key] = watch
             for seen in self._host_seen:
                 watch.picture.note(seen)
-        lost = {process.id: process for process in watch.engine.ranks}
-        for process in engine.ranks:
-            lost.pop(process.id, None)
-        for process in lost.values():
-            watch.picture.note(
-                ProcessExit(
-                    origin=Origin("agent/discovery"),
-                    at_s=at.wall_s,
-                    pid=process.id.pid,
-                    rank=process.rank,
-                    tags=process.tags,
-                    how="its process is gone while its peers live",
-                )
-            )
-            watch.died_s = at.mono_s if watch.died_s is None else watch.died_s
         watch.engine = engine
         _introduce(watch.picture, engine)
-        yield from ()
 
     def _gone(self, at: Stamp, key: str) -> Iterator[AnyEffect]:
         watch = self._watches.pop(key, None)
-        if watch is None or watch.phase is Phase.WATCHING:
+        if watch is None:
             return
+        if watch.phase is Phase.WATCHING:
+            if watch.pulse.closing or not (watch.pulse.booting or watch.pulse.outstanding()):
+                return
+            # It went too fast for a capture; what the log said last is all there will ever be.
+            self._open(at, watch, at.mono_s)
+            watch.phase = advance(watch.phase, Cue.DIED)
         if watch.phase is Phase.CAPTURING:
             yield from self._judge(at, watch)
+            yield WriteBundle(engine=key, incident=watch.incident)
         yield Recovered(
             engine=key, incident=watch.incident, why="the engine is gone", lasted_s=at.mono_s - watch.since_s
         )
@@ -122,6 +113,8 @@ class AgentCore:
         if known is None:
             return
         known.picture.note(event.seen)
+        if isinstance(event.seen, ProcessExit) and event.seen.role == "rank" and known.died_s is None:
+            known.died_s = event.at.mono_s
         if known.pulse.note(event.at, event.seen):
             yield from self._progressed(event.at, known)
 
@@ -159,7 +152,7 @@ class AgentCore:
         if watch.died_s is not None and at.mono_s >= watch.died_s + DEATH_GRACE_S:
             watch.died_s = None
             if not pulse.closing:
-                yield from self._open(at, watch, at.mono_s)
+                self._open(at, watch, at.mono_s)
                 yield from self._capture(at, watch, Cue.DIED, "a rank's process is gone")
             return
         silence_s, limit_s = pulse.silence_s(at.mono_s), pulse.limit_s(at.mono_s)
@@ -167,7 +160,7 @@ class AgentCore:
         if silence_s is None or silence_s < limit_s or not work or pulse.closing or pulse.paused:
             return
         if watch.phase is Phase.WATCHING:
-            yield from self._open(at, watch, at.mono_s - silence_s)
+            self._open(at, watch, at.mono_s - silence_s)
             watch.phase = advance(watch.phase, Cue.OVERDUE)
             yield Suspected(
                 engine=watch.engine.key,
@@ -187,12 +180,11 @@ class AgentCore:
             after_s = min(after_s, deadline.earliest_s - self.settings.capture_budget_s - DEADLINE_MARGIN_S)
         return max(after_s, limit_s if deadline is None else min(limit_s, deadline.earliest_s / 2))
 
-    def _open(self, at: Stamp, watch: _Watch, since_s: float) -> Iterator[AnyEffect]:
+    def _open(self, at: Stamp, watch: _Watch, since_s: float) -> None:
         if watch.phase is Phase.WATCHING:
             watch.number += 1
             watch.since_s = since_s
             watch.incident = f"{watch.engine.key}#{watch.number}@{at.wall_ns // 1_000_000_000}"
-        yield from ()
 
     def _capture(self, at: Stamp, watch: _Watch, cue: Cue, why: str) -> Iterator[AnyEffect]:
         watch.phase = advance(watch.phase, cue)

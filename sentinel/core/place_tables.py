@@ -67,6 +67,7 @@ collective in device_communicators/ parallel_state.py pynccl.py cpu_communicator
     all_reduce all_gather reduce_scatter reduce_scatter_tensor broadcast send recv reduce_scatterv all_gatherv gather
     all_gather_into_tensor all_to_all all_to_all_single barrier dispatch combine broadcast_tensor_dict broadcast_object
     send_tensor_dict recv_tensor_dict send_object recv_object all_gather_object broadcast_object_list
+collective in rehearsal/ sentinel_engine/ collective.py collectives.py: all_reduce all_gather broadcast barrier
 collective in deep_ep deepep mooncake_ep pplx flashinfer/comm: dispatch combine low_latency_dispatch
     low_latency_combine internode_dispatch internode_combine intranode_dispatch intranode_combine
 collective in *: ncclAllReduce ncclAllGather ncclReduceScatter ncclBroadcast ncclReduce ncclSend ncclRecv ncclAlltoAll

@@ -20,6 +20,7 @@ from sentinel.model.observation import (
     Observation,
     Origin,
     Prefill,
+    ProcessTable,
     Scrape,
 )
 
@@ -76,7 +77,7 @@ def end_s(picture: Picture) -> float | None:
         return picture.now_s
     times = [
         seen.at_s
-        for kind in (Decode, EngineStats, Prefill, Notice, Scrape, GpuSample, HealthProbe)
+        for kind in (Decode, EngineStats, Prefill, Notice, Scrape, GpuSample, HealthProbe, ProcessTable)
         for seen in picture.all(kind)
         if seen.at_s is not None
     ]

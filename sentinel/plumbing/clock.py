@@ -24,3 +24,13 @@ class SystemClock:
     def now(self) -> Stamp:
         """The present instant."""
         return Stamp(mono_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME), wall_ns=time.time_ns(), boot_id=self._boot_id)
+
+
+def local_s(at_s: float) -> float:
+    """UTC seconds moved to the host's local wall clock read as UTC: the scale of logs, and so of evidence folders."""
+    return at_s + time.localtime(at_s).tm_gmtoff
+
+
+def local_text(at_s: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Local time as text, in the form that engines print."""
+    return time.strftime(form, time.localtime(at_s))

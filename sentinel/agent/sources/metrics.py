@@ -15,6 +15,7 @@ from sentinel.collectors.prometheus_text import series_of
 from sentinel.model.engine import Engine
 from sentinel.model.observation import HealthProbe, Origin, Scrape
 from sentinel.model.stamp import Stamp
+from sentinel.plumbing.clock import local_text
 
 TIMEOUT_S = 2.0
 EVERY_S = 2.0
@@ -32,14 +33,14 @@ FAMILIES = (
 class Metrics:
     """Scrapes one engine. An engine without a metrics page says nothing, which is not health."""
 
-    every_s = 0.5
+    every_s = 0.1
 
-    def __init__(self, engine: Engine, ring: Ring) -> None:
+    def __init__(self, engine: Engine, ring: Ring, scrape_every_s: float = EVERY_S) -> None:
         self.name = f"metrics:{engine.key}"
         self._key, self._ring = engine.key, ring
         parts = urlsplit(engine.url or "")
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
-        self._background = Background(self.name, EVERY_S, self._scrape)
+        self._background = Background(self.name, scrape_every_s, self._scrape)
 
     def poll(self, now: Stamp) -> Iterator[Said]:
         """Scrapes that arrived since."""
@@ -76,7 +77,7 @@ class Metrics:
         return [Said(self._key, Scrape(origin=origin, at_s=at_s, samples=samples))] if samples else []
 
     def _keep(self, scrape: Scrape, now: Stamp) -> None:
-        stamp = time.strftime("# %Y-%m-%d %H:%M:%S\n", time.gmtime(scrape.at_s))
+        stamp = local_text(now.wall_s, "# %Y-%m-%d %H:%M:%S\n")
         text = stamp + "".join(f"{series} {value}\n" for series, value in scrape.samples.items())
         self._ring.write(f"metrics-{self._port}.prom", text.encode(), now.mono_s)
 

@@ -35,13 +35,14 @@ class Processes:
             fields = procfs.stat_fields(process.id.pid)
             if fields is None or len(fields) < 20 or int(fields[19]) != process.id.started_ticks:
                 continue
+            state = self._state(process.id.pid, fields[0])
             # Running and sleeping alternate all the time; only what is neither is news.
-            states[process.id.pid] = fields[0] if fields[0] in "TtDZ" else "-"
+            states[process.id.pid] = state if state in "TtDZ" else "-"
             rows.append(
                 ProcessRow(
                     pid=process.id.pid,
                     ppid=int(fields[1]),
-                    state=fields[0],
+                    state=state,
                     command=process.title,
                     cpu_percent=self._cpu_percent(process.id.pid, int(fields[11]) + int(fields[12]), now),
                 )
@@ -53,6 +54,15 @@ class Processes:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _state(self, pid: int, state: str) -> str:
+        """The state letter; a tracing stop by our own stack tools is none of the engine's."""
+        if state != "t":
+            return state
+        tracer = procfs.tracer_of(pid)
+        found = None if tracer is None else procfs.identity(tracer)
+        ours = found is not None and found[1] == os.getpid()
+        return "S" if ours or tracer is None else state
 
     def _cpu_percent(self, pid: int, ticks: int, now: Stamp) -> float | None:
         before = self._cpu.get(pid)

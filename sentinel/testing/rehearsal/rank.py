@@ -67,7 +67,9 @@ class Loop:
             while True:
                 self.event_loop_normal()
         except ConnectionError as error:
-            say(self.tag, f"recvValue failed on SocketImpl: {error}")
+            trace = traceback.format_exc().rpartition("ConnectionError")[0]
+            reason = f"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] {error} [127.0.0.1]:40123"
+            say(self.tag, f"Scheduler hit an exception: {trace}{reason}\n")
             raise SystemExit(1) from error
         except RuntimeError:
             say(self.tag, f"Scheduler hit an exception: {traceback.format_exc()}")
