@@ -19,8 +19,8 @@ BANNED = {
     "time.time": "take the time from the event, or inject a clock",
     "time.sleep": "wait on an event with a deadline",
 }
-CLOCKS = ("sentinel/plumbing/", "sentinel/testing/rehearsal/")
-"""The clock itself, and the rehearsal engine, which is a patient: a process of its own that lives in real time."""
+CLOCKS = ("sentinel/plumbing/", "sentinel/testing/rehearsal/", "sentinel/testing/scenarios.py")
+"""The clock itself, and the rehearsal engine with what is done to it: a patient that lives in real time."""
 UNPICKLER = "collectors/flight_recorder.py"
 
 CATCH_ALL = {
