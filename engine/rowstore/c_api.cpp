@@ -20,6 +20,7 @@ uint32_t failed(uint32_t status, const std::string& text) {
 
 template <class Body>
 uint32_t guarded(Body body) {
+  last_error.clear();
   try {
     return body();
   } catch (const rs::Failure& failure) {
@@ -156,11 +157,21 @@ uint32_t rs_lane_enqueued(rs_store* store, uint32_t lane) {
 }
 
 uint32_t rs_lane_release(rs_store* store, uint32_t lane, uint32_t status) {
-  return store->store.release(lane, status);
+  return guarded([&] {
+    const uint32_t result = store->store.release(lane, status);
+    return result == RS_OK ? result
+                           : failed(result, "no such lane, or not a status that ends a gather");
+  });
 }
 
 uint32_t rs_mode_set(rs_store* store, const char* target) {
-  return store->store.switcher().request(target);
+  return guarded([&] {
+    const uint32_t status = store->store.switcher().request(target);
+    if (status == RS_CONFIG)
+      return failed(status, std::string(target) + " is not one of nvme, ram, legacy");
+    return status == RS_BUSY ? failed(status, "another switch is running; try again after it")
+                             : status;
+  });
 }
 
 uint32_t rs_mode_poll(rs_store* store, rs_mode_ticket* ticket) {

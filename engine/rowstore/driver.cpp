@@ -152,6 +152,13 @@ void Driver::free_slot(uint32_t id) {
   slot = Slot{};
   --slots_used_;
   free_slots_.push_back(id);
+  // Counted once a millisecond, so it may lag behind; it never exceeds what is out.
+  if (quarantined_ > slots_used_) set_quarantined(slots_used_);
+}
+
+void Driver::set_quarantined(uint32_t slots) {
+  telemetry_.gauge_add(&layout::Gauges::quarantined_slots, int64_t(slots) - int64_t(quarantined_));
+  quarantined_ = slots;
 }
 
 void Driver::complete(const Completion& done, uint64_t now) {
@@ -257,7 +264,7 @@ bool Driver::any_alive(const Flight& flight) const {
 // Once a millisecond: hedge what is late, count what nobody waits for any more.
 void Driver::scan(uint64_t now) {
   scanned_ns_ = now;
-  if (slots_used_ == 0 && quarantined_ == 0) return;
+  if (slots_used_ == 0) return;
   const uint64_t late_ns = soft_.late_ns(now);
   uint32_t quarantined = 0;
   for (uint32_t at = 0; at < flights_.size(); ++at) {
@@ -273,9 +280,7 @@ void Driver::scan(uint64_t now) {
     telemetry_.event(layout::EVENT_HEDGE, waiters_[flight.first_waiter].want.lane, flight.page,
                      now - flight.start_ns);
   }
-  telemetry_.gauge_add(&layout::Gauges::quarantined_slots,
-                       int64_t(quarantined) - int64_t(quarantined_));
-  quarantined_ = quarantined;
+  set_quarantined(quarantined);
 }
 
 }  // namespace rs

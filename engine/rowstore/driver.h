@@ -99,6 +99,7 @@ class Driver {
   void leave_map(uint32_t flight);
   void free_flight(uint32_t flight);
   void scan(uint64_t now);
+  void set_quarantined(uint32_t slots);
   bool any_alive(const Flight& flight) const;
   uint8_t* buffer(uint32_t slot) const { return buffers_.data() + uint64_t(slot) * slot_bytes_; }
   layout::Shard& shard(uint64_t page) { return telemetry_.page().shard[mix64(page) & 255]; }
