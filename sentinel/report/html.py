@@ -17,7 +17,7 @@ from sentinel import __version__
 from sentinel.core.fact import Fact
 from sentinel.core.picture import Picture
 from sentinel.model.verdict import Verdict
-from sentinel.report import plots, stacktree, timeline, wavefront
+from sentinel.report import plots, ranks, stacktree, timeline, wavefront
 from sentinel.report.axis import focus
 from sentinel.report.clean import printable, printable_lines
 from sentinel.report.text import say, strongest
@@ -78,6 +78,7 @@ def render(judged: Judged, title: str, sources: Sources | None = None) -> str:
             kind_title=title_of(verdict.kind),
             culprits=culprit_line(verdict),
             culprit_ranks=accused,
+            ranks=ranks.table(verdict, picture, judged.facts),
             supports=strongest(verdict.evidence, supports=True),
             contradicts=strongest(verdict.evidence, supports=False),
             silence=lasting(axis.end_s - axis.t0_s) if axis and axis.t0_s is not None and verdict.stalled else None,

@@ -5,9 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
+from sentinel.core.fact import Fact, unknown
 from sentinel.core.picture import Picture
 from sentinel.model.observation import AnyObservation, Enqueues, GpuSample, KernelEvent, NcclComm, Origin
-from sentinel.report import html, plots, stacktree, timeline, wavefront
+from sentinel.report import html, plots, ranks, stacktree, timeline, wavefront
 from sentinel.report.axis import Axis, focus
 from tests.unit import report_cases as cases
 from tests.unit import report_pictures as pictures
@@ -165,6 +166,22 @@ def traced(rank: int, nranks: int, total: int) -> list[AnyObservation]:
         first_op_count=0, last_op_count=0, tail=(), digest_every=64, last_line=9,
     )  # fmt: skip
     return [joined, counted]
+
+
+def test_ranks_at_a_glance_say_only_what_facts_say() -> None:
+    """False: a rank without evidence reads like a healthy one, or the culprit stands among its victims."""
+    case = cases.divergence()
+    facts = {
+        "collective.traced_ranks": Fact(value=tuple(rank for rank in range(16) if rank != 7)),
+        "collective.behind_ranks": Fact(value=(5,)),
+        "gpu.spinning_ranks": unknown("nvidia-smi"),
+    }
+    culprit, *others = ranks.table(case.verdict, case.picture, facts)
+
+    assert (culprit.who, culprit.role, culprit.hosts, culprit.collectives) == ("5", "culprit", "node1", "behind")
+    assert {row.role for row in others} == {"victim"}
+    assert {row.who: row.collectives for row in others}["7"] == "no trace"
+    assert all(row.gpu == "" for row in others)
 
 
 def test_equal_stacks_are_one_branch_and_absent_ranks_are_named() -> None:
