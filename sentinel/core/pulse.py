@@ -38,6 +38,7 @@ class Pulse:
     _line_s: dict[str, float] = field(default_factory=dict)
     _counters: dict[str, float] = field(default_factory=dict)
     _prefill_tps: float = 0.0
+    _interval_s: float | None = None
 
     def note(self, at: Stamp, seen: AnyObservation) -> bool:
         """Learn from one observation; True when it shows progress."""
@@ -67,7 +68,7 @@ class Pulse:
     @property
     def interval_s(self) -> float | None:
         """Median gap between progress lines; None before three of them."""
-        return median(self._gaps) if len(self._gaps) >= 2 else None
+        return self._interval_s
 
     def limit_s(self, now_s: float) -> float:
         """How long the engine may be silent now before it is suspected."""
@@ -107,6 +108,7 @@ class Pulse:
         # Lines across an idle or suspicious gap say nothing about the step rate.
         if before_s is not None and self.running and 0.0 <= when_s - before_s <= self.settings.silence_floor_s:
             self._gaps.append(when_s - before_s)
+            self._interval_s = median(self._gaps) if len(self._gaps) >= 2 else None
         self._line_s[kind] = when_s
 
     def _prefill(self, when_s: float, chunk: Prefill) -> None:

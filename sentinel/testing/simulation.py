@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+import msgspec
+
 from sentinel.core.agent import AgentCore
 from sentinel.core.rules import Rule
 from sentinel.model.effect import AnyEffect, Judged, Recovered, StartCapture, Suspected
@@ -159,7 +161,8 @@ class Simulation:
         self._see(Scrape(origin=Origin("sim/metrics"), samples=samples))
 
     def _see(self, seen: AnyObservation) -> None:
-        self._send(Observed(at=self.clock.now(), engine=ENGINE, seen=seen))
+        now = self.clock.now()
+        self._send(Observed(at=now, engine=ENGINE, seen=msgspec.structs.replace(seen, at_s=now.wall_s)))
 
     def _send(self, event: AnyEvent) -> None:
         if self.keep_events:

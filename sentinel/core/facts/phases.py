@@ -87,10 +87,11 @@ def _booting(picture: Picture) -> Fact:
     if not now.lines and not _serves(picture):
         return unknown(ENGINE_LOG)
     if now.ready or (now.current is not None and now.current.phase == "shutdown"):
-        shown: Observation = next((seen for seen in now.lines if seen.phase == "ready"), None) or next(
-            iter(picture.memo(serving.steps)), now.lines[0] if now.lines else picture.memo(serving.steps)[0]
-        )
-        return Fact(value=False, cites=(Cite("the start was completed", shown.origin),))
+        ready = [seen for seen in now.lines if seen.phase == "ready"]
+        # Lines without a time are no steps, and still show that the engine serves.
+        shown: Observation | None = next(iter((*ready, *picture.memo(serving.steps), *now.lines)), None)
+        cites = () if shown is None else (Cite("the start was completed", shown.origin),)
+        return Fact(value=False, cites=cites)
     return Fact(value=True, cites=_current_cites(now))
 
 
@@ -106,7 +107,8 @@ def _current(picture: Picture) -> Fact:
     if now.current is not None:
         return Fact(value=now.current.phase, cites=_current_cites(now))
     if _serves(picture):
-        return Fact(value="ready", cites=(Cite("the engine generates", picture.memo(serving.steps)[0].origin),))
+        cites = tuple(Cite("the engine generates", step.origin) for step in picture.memo(serving.steps)[:1])
+        return Fact(value="ready", cites=cites)
     return unknown(ENGINE_LOG)
 
 

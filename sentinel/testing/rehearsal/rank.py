@@ -68,8 +68,8 @@ class Loop:
                 self.event_loop_normal()
         except ConnectionError as error:
             trace = traceback.format_exc().rpartition("ConnectionError")[0]
-            reason = f"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] {error} [127.0.0.1]:40123"
-            say(self.tag, f"Scheduler hit an exception: {trace}{reason}\n")
+            place = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547]"
+            say(self.tag, f"Scheduler hit an exception: {trace}RuntimeError: {place} {error} [127.0.0.1]:40123\n")
             raise SystemExit(1) from error
         except RuntimeError:
             say(self.tag, f"Scheduler hit an exception: {traceback.format_exc()}")
