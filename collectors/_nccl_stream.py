@@ -60,6 +60,26 @@ class Shape:
 
 
 @dataclass(slots=True, eq=False)
+class _Last:
+    """The last calls of a stream in one batch, with what tells their order among the calls of the process."""
+
+    numbers: list[int]
+    lines: list[bytes]
+    rows: list[int]
+    marks: bytes
+    beside: Sequence[list[int]]
+    before: int
+
+    def calls(self) -> tuple[Call, ...]:
+        """The calls, laid out."""
+        found = []
+        for at, row in enumerate(self.rows):
+            order = self.before + sum(bisect_left(others, row) for others in self.beside)
+            found.append((self.numbers[at], order, self.lines[at], self.marks[at * MARK_BYTES : (at + 1) * MARK_BYTES]))
+        return tuple(found)
+
+
+@dataclass(slots=True, eq=False)
 class Stream:
     """The calls of one process on one communicator. `rows` and `marks` hold the current batch only.
 
@@ -74,7 +94,6 @@ class Stream:
     first_op: int = 0
     last_op: int = 0
     run: int = 0
-    tail: deque[Call] = field(default_factory=lambda: deque(maxlen=TAIL_OPS))
     every: int = DIGEST_EVERY
     digests: list[str] = field(default_factory=list)
     missing: set[Part] = field(default_factory=set)
@@ -83,6 +102,8 @@ class Stream:
     marks: list[bytes] = field(default_factory=list)
     _sum: blake2b = field(default_factory=lambda: blake2b(digest_size=8))
     _pending: bytes = b""
+    _tail: deque[Call] = field(default_factory=lambda: deque(maxlen=TAIL_OPS))
+    _dense: "_Last | None" = None
 
     def mark(self, shape: Shape, reduction: int) -> bytes:
         """The mark of a shape; the same on all ranks. `reduction` is the operator, which must agree as well."""
@@ -97,21 +118,32 @@ class Stream:
 
         `beside` are the rows of all streams of the process in this batch, `before` its calls in earlier batches.
         """
-        rows, marks = self.rows, b"".join(self.marks)
+        rows, marks = self.rows[-TAIL_OPS:], b"".join(self.marks)
         self._note_ops(marks)
         self._note_op_counts(lines)
-        for at in range(max(0, len(rows) - TAIL_OPS), len(rows)):
-            row = rows[at]
-            order = before + sum(bisect_left(others, row) for others in beside)
-            mark = marks[at * MARK_BYTES : (at + 1) * MARK_BYTES]
-            self.tail.append((numbers[row], order, lines[row], mark))
+        last = _Last(
+            [numbers[row] for row in rows], [lines[row] for row in rows], rows, marks[-TAIL_OPS * MARK_BYTES :],
+            beside, before,
+        )  # fmt: skip
+        if len(rows) == TAIL_OPS:
+            # A batch that fills the tail by itself is kept as it came; its calls are laid out when asked for.
+            self._dense = last
+            self._tail.clear()
+        else:
+            self._tail.extend(self._dense.calls() if self._dense else ())
+            self._tail.extend(last.calls())
+            self._dense = None
         self._note_marks(marks)
-        self.total += len(rows)
+        self.total += len(self.rows)
         self.fresh = True
+
+    def calls(self) -> tuple[Call, ...]:
+        """The last calls, oldest first."""
+        return self._dense.calls() if self._dense else tuple(self._tail)
 
     def trim(self) -> None:
         """Keep the shapes of the tail only."""
-        self.shapes = {entry[3]: self.shapes[entry[3]] for entry in self.tail}
+        self.shapes = {mark: self.shapes[mark] for _, _, _, mark in self.calls()}
 
     def _note_ops(self, marks: bytes) -> None:
         codes = marks[::MARK_BYTES]
@@ -165,7 +197,7 @@ class Stream:
 
     def ops(self) -> tuple[Op, ...]:
         """The last calls, oldest first."""
-        return tuple(self._op(*entry) for entry in self.tail)
+        return tuple(self._op(*entry) for entry in self.calls())
 
     def _op(self, number: int, order: int, line: bytes, mark: bytes) -> Op:
         shape = self.shapes[mark]
