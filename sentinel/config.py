@@ -31,6 +31,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     capture_after_s: float = 60.0
     capture_budget_s: float = 20.0
     boot_silence_s: float = 300.0
+    first_token_s: float = 60.0
     rejudge_every_s: float = 30.0
     tick_s: float = 0.5
     discover_every_s: float = 2.0

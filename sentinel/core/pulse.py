@@ -22,13 +22,14 @@ PREFILL_FLOOR_TPS = 200.0
 
 @dataclass(slots=True)
 class Pulse:
-    """`last_s` is the newest progress, None before the first; `ready` whether the engine ever served."""
+    """`last_s` is the newest progress, None before the first; `ready` whether it may serve, `served` whether it has."""
 
     settings: CoreSettings
     last_s: float | None = None
     running: int | None = None
     waiting: int | None = None
     ready: bool = False
+    served: bool = False
     booting: bool = False
     paused: bool = False
     closing: bool = False
@@ -45,6 +46,7 @@ class Pulse:
         when_s = self._when_s(at, seen.at_s)
         match seen:
             case Decode():
+                self.served = True
                 self._line("decode", when_s)
                 self._work(seen.running, seen.queued)
                 return self._progress(when_s, serving=True)
@@ -75,6 +77,9 @@ class Pulse:
         if self.booting and not self.ready:
             return self.settings.boot_silence_s
         limit_s = max(self.settings.silence_factor * (self.interval_s or 0.0), self.settings.silence_floor_s)
+        if not self.served:
+            # The first request after a start warms up kernels and caches: 18 s to its first token was healthy.
+            limit_s = max(limit_s, self.settings.first_token_s)
         if self.last_s is not None and now_s < self.prefill_until_s:
             limit_s = max(limit_s, self.prefill_until_s - self.last_s)
         return limit_s
@@ -135,6 +140,7 @@ class Pulse:
             if series.partition("{")[0] in TOKEN_COUNTERS:
                 before = self._counters.get(series)
                 moved |= before is not None and value > before
+                self.served |= value > 0
                 self._counters[series] = value
         return moved and self._progress(when_s, serving=True)
 

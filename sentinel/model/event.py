@@ -61,6 +61,7 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     capture_after_s: float = 60.0
     capture_budget_s: float = 20.0
     boot_silence_s: float = 300.0
+    first_token_s: float = 60.0
     rejudge_every_s: float = 30.0
     recovered_after_s: float = 10.0
 
