@@ -59,8 +59,9 @@ def generate(path: Path, size_mb: int, kind: str, seed: int = 7) -> None:
                 for comm, op, count in plan:
                     stamp = ""
                     if kind == "stamped":
-                        at = calls // 40
-                        stamp = f"[2026-11-29 {10 + at // 3600000:02d}:{at // 60000 % 60:02d}:{at // 1000 % 60:02d}.{at % 1000:03d}] "
+                        at_ms = calls // 40
+                        clock = f"{at_ms // 60000 % 60:02d}:{at_ms // 1000 % 60:02d}.{at_ms % 1000:03d}"
+                        stamp = f"[2026-11-29 {10 + at_ms // 3600000:02d}:{clock}] "
                     send = rng.choice(buffers)
                     lines.append(
                         f"{stamp}node07:4411:4411 [0] NCCL INFO {op}: opCount {op_counts[comm]:x} sendbuff 0x{send:x} "
@@ -71,7 +72,8 @@ def generate(path: Path, size_mb: int, kind: str, seed: int = 7) -> None:
                     op_counts[comm] += kind != "host"
             lines.append(
                 f"node07:4411:4411 [0] NCCL INFO Broadcast: opCount {op_counts['dp']:x} sendbuff 0x7f21aa000000 "
-                f"recvbuff 0x7f21aa000000 count 1 datatype 4 op 0 root 0 comm {COMMS['dp']} [nranks=16] stream {STREAM}\n"
+                f"recvbuff 0x7f21aa000000 count 1 datatype 4 op 0 root 0 comm {COMMS['dp']} [nranks=16] "
+                f"stream {STREAM}\n"
             )
             op_counts["dp"] += kind != "host"
             text = "".join(lines)
@@ -126,23 +128,13 @@ def run_mtail(part: Path, folder: Path) -> tuple[float, dict[str, int]]:
     program = folder / "nccl.mtail"
     program.write_text(MTAIL_PROGRAM)
     _, cpu, out = timed(
-        ["mtail", "--one_shot", "--one_shot_format", "json", "--progs", str(program), "--logs", str(part)]
-    )
-    counts = {}
-    for metric in json.loads(out[out.index("{") :])["Metrics"] if '"Metrics"' in out else _metrics(out):
-        if metric.get("Name") == "calls":
-            for value in metric.get("LabelValues") or ():
-                counts[value["Labels"][1]] = value["Value"]["Value"]
-    return cpu, counts
-
-
-def _metrics(out: str) -> list[dict[str, object]]:
-    """The one-shot output is a list, or an object of lists, by version."""
-    start = min(at for at in (out.find("["), out.find("{")) if at >= 0)
-    value = json.loads(out[start:])
-    if isinstance(value, dict):
-        return [metric for entry in value.values() for metric in entry]
-    return list(value)
+        [
+            "mtail", "--one_shot", "--one_shot_format", "json", "--address", "127.0.0.1", "--port", "0",
+            "--progs", str(program), "--logs", str(part),
+        ]
+    )  # fmt: skip
+    metrics = json.loads(out[out.index("{") :])["calls"]
+    return cpu, {value["Labels"][1]: value["Value"]["Value"] for metric in metrics for value in metric["LabelValues"]}
 
 
 def machine() -> dict[str, str]:
@@ -212,11 +204,16 @@ def _cut(path: Path, part: Path, size: int) -> None:
     part.write_bytes(data[: data.rfind(b"\n") + 1])
 
 
+def say(text: str) -> None:
+    """One line of output."""
+    sys.stdout.write(f"{text}\n")
+
+
 def show(result: dict[str, object], about: dict[str, str]) -> None:
     """The table for people."""
-    print(f"machine: {about['cpu']}, {about['cores']} cores, load {about['load']}, Python {about['python']}")
-    print(f"file: {result['size_mb']:.0f} MB, {result['lines']} lines, kind {result['kind']}, {result['runs']} runs")
-    print(f"{'':34} {'median':>12} {'low':>12} {'high':>12}")
+    say(f"machine: {about['cpu']}, {about['cores']} cores, load {about['load']}, Python {about['python']}")
+    say(f"file: {result['size_mb']:.0f} MB, {result['lines']} lines, kind {result['kind']}, {result['runs']} runs")
+    say(f"{'':34} {'median':>12} {'low':>12} {'high':>12}")
     for name, words, digits in (
         ("mb_per_s", "MB/s of one core", 1), ("lines_per_s", "lines/s of one core", 0),
         ("wall_mb_per_s", "MB/s by the clock", 1), ("peak_rss_mib", "peak RSS, MiB", 1),
@@ -226,9 +223,9 @@ def show(result: dict[str, object], about: dict[str, str]) -> None:
         values = result.get(name)
         if isinstance(values, dict):
             row = " ".join(f"{values[key]:>12,.{digits}f}" for key in ("median", "low", "high"))
-            print(f"{words:34} {row}")
+            say(f"{words:34} {row}")
     if "mtail_mb_per_s" not in result:
-        print("mtail: not installed, comparison skipped (Debian: apt-get install mtail)")
+        say("mtail: not installed, comparison skipped (Debian: apt-get install mtail)")
 
 
 def main() -> None:
@@ -242,7 +239,7 @@ def main() -> None:
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.read:
-        print(json.dumps(read_once(arguments.read)))
+        say(json.dumps(read_once(arguments.read)))
         return
     with tempfile.TemporaryDirectory(prefix="nccl-bench-") as name:
         folder = Path(name)

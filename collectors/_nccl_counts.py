@@ -176,7 +176,7 @@ class EnqueueCounter:
         _, head, rest = _cut(line)
         if (entry := self._heads.get(head, {}).get(rest)) is not None:
             return entry
-        who = _HEAD.search(head[-512:])
+        who = _HEAD.search(head[-512:]) if b"NCCL INFO " in head else None
         what = _REST.match(rest[:256]) if who else None
         if who is None or what is None:
             if _START in line:

@@ -7,7 +7,7 @@ callback has not run. On a single host opCount stands still and nothing tells.
 
 from collections import Counter
 
-from sentinel.core.collectives import Member, groups, newest_calls
+from sentinel.core.collectives import Member, frozen, groups, newest_calls
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.picture import Picture
 from sentinel.core.timeline import progress
@@ -72,6 +72,8 @@ def _gap_ranks(picture: Picture) -> Fact:
     ]
     if not compared:
         return unknown("NCCL debug logs of two ranks on the network transport")
+    if frozen(picture) is False:
+        return unknown("whether the difference stays: opCount is read while it rises")
     ranks: set[int] = set()
     cites: list[Cite] = []
     for group, members in compared:
