@@ -1,20 +1,23 @@
 #!/bin/sh
 # Builds the core and its stress test under ASan+UBSan and under TSan, and runs both.
-# usage: sanitize.sh [SECONDS per sanitizer, default 20]
+# usage: sanitize.sh [SECONDS per sanitizer, default 15]
 set -eu
 cd "$(dirname "$0")"
-seconds=${1:-20}
+seconds=${1:-15}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 build_and_run() {
     name=$1
     shift
-    mkdir "$work/$name"
+    mkdir "$OBJ"
+    "${CXX:-g++}" -std=c++20 -O1 -g1 -pthread -DRS_INJECT "$@" -x c++-header stress/standard.h \
+        -o "$OBJ/standard.h.gch"
     for source in rowstore/*.cpp stress/stress.cpp; do
         echo "$source"
     done | xargs -P 2 -I {} sh -c \
-        '"${CXX:-g++}" -std=c++20 -O1 -g1 -pthread -DRS_INJECT "$@" -c "$0" -o "$OBJ/$(basename "$0").o"' \
+        '"${CXX:-g++}" -std=c++20 -O1 -g1 -pthread -DRS_INJECT "$@" \
+            -I "$OBJ" -include standard.h -c "$0" -o "$OBJ/$(basename "$0").o"' \
         {} "$@"
     "${CXX:-g++}" -pthread "$@" "$OBJ"/*.o -o "$work/stress-$name"
     echo "== $name"

@@ -58,7 +58,7 @@ void NvmeBackend::make_cache() {
 void NvmeBackend::make_drivers() {
   const Config& config = context_.config;
   DriverOptions options{config.depth, config.depth * 4, config.soft_ms * kMs,
-                        config.verify_level(), true};
+                        config.warn_ms * kMs, config.verify_level(), true};
   const auto driver = [&](const DriverOptions& o) {
     return std::make_unique<Driver>(o, context_.catalog, cache_.get(), context_.lanes,
                                     context_.telemetry, io_.make);
@@ -148,9 +148,10 @@ uint32_t NvmeBackend::fetch_inline(Lane& lane, uint64_t deadline_ns) {
     while (next < lane.miss_count && driver.take(want(lane, next))) ++next;
     driver.pump(kInlineSliceNs);
     lane.record.progress(lane.pending());
-    const uint32_t stop = lane.stop_reason(now_ns(), deadline_ns);
+    const uint64_t now = now_ns();
+    const uint32_t stop = lane.stop_reason(now, deadline_ns);
     if (stop != RS_OK && lane.pending() > 0) return stop;
-    if (driver.quarantine_full()) {
+    if (driver.quarantine_full(now)) {
       circuit_.trip();
       if (next < lane.miss_count) return RS_CIRCUIT_OPEN;
     }

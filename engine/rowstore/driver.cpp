@@ -21,6 +21,7 @@ Driver::Driver(const DriverOptions& options, const Catalog& catalog, Cache* cach
       sink_(sink),
       telemetry_(telemetry),
       slot_bytes_(catalog.slot_bytes()),
+      hedges_max_(std::max(2u, options.depth / 4)),
       buckets_(kBuckets, kNone),
       soft_(options.soft_ns) {
   const uint32_t slots = options.depth * 2;
@@ -117,6 +118,7 @@ bool Driver::send(uint32_t at, bool hedge, uint32_t lane) {
   slot.submit_ns = flight.reads_made == 0 ? flight.start_ns : now_ns();
   slot.flight = at;
   slot.hedge = hedge;
+  if (slots_used_ == 0) progress_ns_ = slot.submit_ns;
   slot.listed = telemetry_.list_read(flight.page, slot.submit_ns, lane, flight.reads_made, hedge);
   ++slots_used_;
   hedges_out_ += hedge;
@@ -166,6 +168,7 @@ void Driver::complete(const Completion& done, uint64_t now) {
   const uint32_t at = slot.flight;
   Flight& flight = flights_[at];
   const uint64_t took = now - slot.submit_ns;
+  progress_ns_ = now;
   soft_.note(took);
   telemetry_.observe(layout::HISTOGRAM_DEVICE_READ, took);
   telemetry_.count(&layout::Counters::reads_completed);
@@ -275,7 +278,9 @@ void Driver::scan(uint64_t now) {
     if (!alive || now - flight.start_ns < late_ns * flight.reads_made) continue;
     if (!flight.counted_soft) telemetry_.count(&layout::Counters::soft_deadlines);
     flight.counted_soft = true;
-    if (!hedge_ || flight.reads_made >= kReadsMax || !send(at, true, kNoLane)) continue;
+    // When everything is late, reading everything twice only makes it later.
+    const bool may_hedge = hedge_ && flight.reads_made < kReadsMax && hedges_out_ < hedges_max_;
+    if (!may_hedge || !send(at, true, kNoLane)) continue;
     telemetry_.count(&layout::Counters::hedges_issued);
     telemetry_.event(layout::EVENT_HEDGE, waiters_[flight.first_waiter].want.lane, flight.page,
                      now - flight.start_ns);

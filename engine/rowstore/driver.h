@@ -38,6 +38,7 @@ struct DriverOptions {
   uint32_t depth;
   uint32_t waiters_max;
   uint64_t soft_ns;
+  uint64_t stuck_ns;  // no completion for so long, with every buffer out: the drive is dead
   Verify verify;
   bool hedge;
 };
@@ -57,8 +58,11 @@ class Driver {
 
   uint32_t outstanding() const { return slots_used_; }
   uint32_t quarantined() const { return quarantined_; }
-  // No buffer is left for new reads because the device never gave the old ones back.
-  bool quarantine_full() const { return quarantined_ >= options_.depth; }
+  // No buffer is left for new reads and the device gives none back. A slow drive with many
+  // late reads is not that: it still completes some.
+  bool quarantine_full(uint64_t now) const {
+    return free_slots_.empty() && now - progress_ns_ > options_.stuck_ns;
+  }
 
  private:
   static constexpr uint32_t kNone = 0xffffffff;
@@ -110,6 +114,7 @@ class Driver {
   Sink& sink_;
   Telemetry& telemetry_;
   uint32_t slot_bytes_;
+  uint32_t hedges_max_;
   Region buffers_;
   std::unique_ptr<IoEngine> primary_, hedge_;
   std::vector<Slot> slots_;
@@ -117,7 +122,7 @@ class Driver {
   std::vector<Waiter> waiters_;
   std::vector<uint32_t> free_slots_, free_flights_, free_waiters_, buckets_;
   uint32_t slots_used_ = 0, hedges_out_ = 0, quarantined_ = 0;
-  uint64_t scanned_ns_ = 0;
+  uint64_t scanned_ns_ = 0, progress_ns_ = 0;
   SoftDeadline soft_;
 };
 

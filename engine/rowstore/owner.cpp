@@ -68,7 +68,7 @@ void Owner::run(const char* name) {
     store_relaxed(telemetry_.page().gauges.owner_heartbeat_ns[index_], now_ns());
     if (driver_->outstanding() > 0) {
       driver_->pump(kBetweenDoorbells);
-      quarantine_full_.store(driver_->quarantine_full(), std::memory_order_relaxed);
+      quarantine_full_.store(driver_->quarantine_full(now_ns()), std::memory_order_relaxed);
     } else if (!fed) {
       sleeping_.store(1);
       futex_wait(doorbell_, rung, 50 * kMs);

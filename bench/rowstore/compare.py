@@ -1,0 +1,305 @@
+"""Side-by-side benchmark: same file, same ids, same minutes, repetitions interleaved.
+
+`python bench/rowstore/compare.py --folder DIR --out report.md` writes a markdown report with
+medians, 95 % bootstrap intervals and every loss. It drops the page cache before cold runs when
+it may; otherwise the report says that it could not.
+"""
+
+import argparse
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import methods
+import numpy as np
+from intervals import Estimate, bootstrap
+from methods import ROW_BYTES, Method, PeerMethod, StoreMethod
+from workloads import DECODE_ROWS, PREFILL_ROWS, Popularity, Sampler, ragged_sizes
+
+DEPTH = 64
+CACHE_SHARE = 0.05
+CACHE_SET_BYTES = 16 * ROW_BYTES + 128
+
+
+@dataclass
+class Series:
+    """Measurements of one method in one workload, one entry per repetition."""
+
+    rows_per_s: list[float] = field(default_factory=list)
+    took_us: list[float] = field(default_factory=list)
+    cpu_s: float = 0.0
+    rows: int = 0
+    reads: int | None = None
+
+    def percentile(self, q: float) -> float:
+        return float(np.percentile(self.took_us, q))
+
+
+Table = dict[str, Series]
+Sizes = Callable[[int], Iterator[int]]
+
+
+def fixed(rows: int) -> Sizes:
+    """Batches of one size."""
+
+    def sizes(_seed: int) -> Iterator[int]:
+        while True:
+            yield rows
+
+    return sizes
+
+
+def drop_page_cache() -> bool:
+    """Forget clean pages; False when this user may not."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+    except OSError:
+        return False
+    return True
+
+
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measure(
+    method: Method, sampler: Sampler, sizes: Sizes, seconds: float, seed: int, series: Series
+) -> None:
+    """Gather for `seconds`; drawing ids is not timed. The last batch is checked."""
+    out = np.empty((PREFILL_ROWS, ROW_BYTES), dtype=np.uint8)
+    sampler.reseed(seed)
+    reads_before, busy_s, rows, cpu = method.device_reads(), 0.0, 0, 0.0
+    for size in sizes(seed):
+        ids = sampler.batch(size)
+        cpu_before, began = cpu_seconds(), time.perf_counter()
+        method.gather(ids, out)
+        took = time.perf_counter() - began
+        cpu += cpu_seconds() - cpu_before
+        series.took_us.append(took * 1e6)
+        busy_s += took
+        rows += size
+        if busy_s >= seconds:
+            break
+    methods.check(method, ids, out)
+    series.rows_per_s.append(rows / busy_s)
+    series.rows += rows
+    series.cpu_s += cpu
+    reads_after = method.device_reads()
+    if reads_before is not None and reads_after is not None:
+        series.reads = (series.reads or 0) + reads_after - reads_before
+
+
+def interleave(
+    candidates: list[Method], sampler: Sampler, sizes: Sizes, options: argparse.Namespace,
+    *, cold: bool, limit: Callable[[], float] | None = None,
+) -> Table:
+    """All methods once per repetition, in turn; `limit` measures the device in between."""
+    table: Table = {method.name: Series() for method in candidates}
+    for repetition in range(options.repetitions):
+        for method in candidates:
+            if cold:
+                drop_page_cache()
+            measure(method, sampler, sizes, options.seconds, 1000 + repetition,
+                    table[method.name])
+        if limit is not None:
+            table.setdefault("fio (limit)", Series()).rows_per_s.append(limit())
+    return table
+
+
+def warm(method: Method, sampler: Sampler, seconds: float) -> None:
+    """Fill a cache with draws that no measurement repeats."""
+    measure(method, sampler, fixed(4096), seconds, 5, Series())
+
+
+def rows_of(table: Table, reference: str) -> list[str]:
+    """Markdown lines, best first; the ratio is to `reference`."""
+    base = float(np.median(table[reference].rows_per_s)) if reference in table else 0.0
+    lines = [
+        f"| method | rows/s, median [95 %] | ÷ {reference} | p50 µs | p99 µs | p99.9 µs | "
+        "CPU s / M rows | reads / row |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    ordered = sorted(table.items(), key=lambda item: -float(np.median(item[1].rows_per_s)))
+    for name, series in ordered:
+        rate: Estimate = bootstrap(series.rows_per_s)
+        ratio = f"{rate.median / base:.2f}" if base else "–"
+        if not series.took_us:
+            lines.append(f"| {name} | {rate.text()} | {ratio} | – | – | – | – | – |")
+            continue
+        reads = f"{series.reads / series.rows:.2f}" if series.reads is not None else "–"
+        lines.append(
+            f"| {name} | {rate.text()} | {ratio} | {series.percentile(50):,.0f} | "
+            f"{series.percentile(99):,.0f} | {series.percentile(99.9):,.0f} | "
+            f"{series.cpu_s / series.rows * 1e6:.2f} | {reads} |"
+        )
+    return lines
+
+
+class Report:
+    """Markdown, written again after every section so that a stopped run loses little."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lines = path, [f"Machine: {machine()}", ""]
+
+    def section(self, title: str, note: str, lines: list[str]) -> None:
+        self._lines += [f"### {title}", "", note, "", *lines, ""]
+        self._path.write_text("\n".join(self._lines))
+        print("\n".join([title, *lines, ""]), flush=True)
+
+
+def machine() -> str:
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+    memory_kib = int(Path("/proc/meminfo").read_text().split()[1])
+    return (
+        f"{os.cpu_count()} × {model}, {memory_kib / (1 << 20):.0f} GiB, Linux "
+        f"{platform.release()}, load average {os.getloadavg()[0]:.1f} at the start"
+    )
+
+
+def device_peers(folder: Path, table: Path, rows: int) -> list[Method]:
+    """Peers that read the device: the same file, or a store loaded with the same rows."""
+    library = methods.build_peers()
+    found: list[Method] = [
+        PeerMethod(library, "packed serial pread", "serial", table, 0),
+        PeerMethod(library, "pread pool 16", "pool", table, 16),
+        PeerMethod(library, "pread pool 64", "pool", table, 64),
+        PeerMethod(library, "mmap, random advice", "mmap", table, 0),
+    ]
+    for name, kind in (("LMDB", "lmdb"), ("RocksDB MultiGet, direct", "rocksdb")):
+        path = folder / f"{kind}-{rows}"
+        path.mkdir(exist_ok=True)
+        try:
+            peer = PeerMethod(library, name, kind, path, 0)
+        except FileNotFoundError as missing:
+            print(missing)
+            continue
+        peer.load_once(rows)
+        found.append(peer)
+    return found
+
+
+def cold_section(report: Report, options: argparse.Namespace, table: Path) -> None:
+    uncached: dict[str, str | int] = {"cache_policy": "none", "depth": DEPTH}
+    candidates: list[Method] = [
+        StoreMethod("row store, io_uring inline", table, mode="nvme", io="inline", **uncached),
+        StoreMethod("row store, io_uring owner", table, mode="nvme", io="uring", **uncached),
+        StoreMethod("row store, libaio owner", table, mode="nvme", io="aio", **uncached),
+        StoreMethod("row store, pread pool 16", table, mode="nvme", io="pool", **uncached),
+        StoreMethod("legacy", table, mode="legacy", cache_bytes=0),
+        *device_peers(options.folder, table, options.rows),
+    ]
+
+    def limit() -> float:
+        measured = methods.fio_rate(table, DEPTH, options.seconds)
+        return measured["iops"] if measured else float("nan")
+
+    dropped = drop_page_cache()
+    sampler = Popularity(options.rows, 0).sampler(1)
+    result = interleave(candidates, sampler, fixed(DECODE_ROWS), options, cold=True, limit=limit)
+    note = (
+        f"Uniform ids over {options.rows:,} rows, {DECODE_ROWS} a gather, depth {DEPTH}; page "
+        f"cache {'dropped before every run' if dropped else 'NOT dropped (not permitted)'}."
+    )
+    report.section("Cold unique rows", note, rows_of(result, "fio (limit)"))
+    result = interleave(candidates[:1] + candidates[4:8], sampler, ragged_sizes, options, cold=True)
+    report.section("Cold, ragged decode sizes", "Sizes drawn from acceptance 0.76–0.91 at five "
+                   "drafts, eight requests.", rows_of(result, "legacy"))
+    # The serial methods take over a second per prefill chunk and say nothing new here.
+    result = interleave([candidates[0], candidates[1], candidates[7]], sampler,
+                        fixed(PREFILL_ROWS), options, cold=True)
+    report.section("Cold, prefill chunk", f"{PREFILL_ROWS:,} rows a gather.",
+                   rows_of(result, "pread pool 64"))
+    for method in candidates:
+        method.close()
+
+
+def zipf_section(
+    report: Report, options: argparse.Namespace, table: Path, exponent: float
+) -> None:
+    cache = int(options.rows * CACHE_SHARE / 16) * CACHE_SET_BYTES
+    candidates: list[Method] = [
+        StoreMethod(f"row store, {policy}", table, mode="nvme", cache_policy=policy,
+                    cache_bytes=cache, depth=DEPTH, prefault="no")
+        for policy in ("s3", "clk3", "direct")
+    ]
+    candidates.append(StoreMethod("legacy, same cache", table, mode="legacy", cache_bytes=cache))
+    rocks = options.folder / f"rocksdb-{options.rows}"
+    try:
+        candidates.append(PeerMethod(methods.build_peers(), "RocksDB, row cache of equal size",
+                                     "rocksdb", rocks, cache))
+    except FileNotFoundError as missing:
+        print(missing)
+    sampler = Popularity(options.rows, exponent).sampler(1)
+    for method in candidates:
+        warm(method, sampler, options.warm_seconds)
+
+    def limit() -> float:
+        measured = methods.fio_rate(table, DEPTH, options.seconds)
+        return measured["iops"] if measured else float("nan")
+
+    result = interleave(candidates, sampler, fixed(DECODE_ROWS), options, cold=False, limit=limit)
+    note = (
+        f"{options.rows:,} rows, cache of {CACHE_SHARE:.0%} ({cache >> 20} MiB), "
+        f"{DECODE_ROWS} a gather, each method warmed for {options.warm_seconds:g} s of gathering."
+    )
+    report.section(f"Zipf {exponent:g}, cache 5 %", note, rows_of(result, "fio (limit)"))
+    for method in candidates:
+        method.close()
+
+
+def ram_section(report: Report, options: argparse.Namespace) -> None:
+    table = methods.make_table(options.folder, options.ram_rows)
+    array = methods.native.formula_rows(
+        methods.LAYER, np.arange(options.ram_rows, dtype=np.int64), ROW_BYTES
+    )
+    page = options.folder / "bench.page"
+    candidates: list[Method | None] = [
+        StoreMethod("row store, ram", table, mode="ram", telemetry=page),
+        methods.numpy_take(array),
+        methods.torch_index_select(array),
+    ]
+    present = [method for method in candidates if method is not None]
+    sampler = Popularity(options.ram_rows, 0).sampler(1)
+    for rows in (6, 48, DECODE_ROWS, PREFILL_ROWS):
+        result = interleave(present, sampler, fixed(rows), options, cold=False)
+        report.section(f"RAM, {rows:,} rows a gather", f"{options.ram_rows:,} rows in memory.",
+                       rows_of(result, "numpy take"))
+    for method in present:
+        method.close()
+
+
+def main() -> None:
+    """Run the sections asked for and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="on the drive under test")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--ram-rows", type=int, default=4_000_000)
+    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0, help="per method and repetition")
+    parser.add_argument("--warm-seconds", type=float, default=20.0)
+    parser.add_argument("--sections", default="ram,cold,zipf99,zipf80")
+    options = parser.parse_args()
+    report = Report(options.out)
+    sections = options.sections.split(",")
+    if "ram" in sections:
+        ram_section(report, options)
+    table = methods.make_table(options.folder, options.rows)
+    if "cold" in sections:
+        cold_section(report, options, table)
+    for name, exponent in (("zipf99", 0.99), ("zipf80", 0.80)):
+        if name in sections:
+            zipf_section(report, options, table, exponent)
+
+
+if __name__ == "__main__":
+    main()

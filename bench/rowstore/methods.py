@@ -1,0 +1,193 @@
+"""Ways to gather rows, behind one interface, each checked byte for byte."""
+
+import ctypes
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sentinel_engine.rowstore import FP8, Header, Slice, Store, formula_source, native, write_table
+from workloads import Ids
+
+LAYER = 1
+ROW_BYTES = FP8.row_bytes
+PEERS_SOURCE = Path(__file__).with_name("peers.cpp")
+LOAD_BLOCK_ROWS = 500_000
+
+Rows = NDArray[np.uint8]
+
+
+class Method(Protocol):
+    """Something that fills `out` with the rows of `ids`."""
+
+    name: str
+
+    def gather(self, ids: Ids, out: Rows) -> None: ...
+
+    def device_reads(self) -> int | None: ...
+
+    def close(self) -> None: ...
+
+
+class WrongBytes(AssertionError):
+    """A method returned something else than the rows asked for."""
+
+
+def check(method: Method, ids: Ids, out: Rows) -> None:
+    """Compare with the formula; a fast method that is wrong is not fast."""
+    if (out[: len(ids)] != native.formula_rows(LAYER, ids, ROW_BYTES)).any():
+        raise WrongBytes(method.name)
+
+
+class StoreMethod:
+    """The row store in one of its modes."""
+
+    def __init__(self, name: str, table: Path, **settings: str | int | Path) -> None:
+        self.name = name
+        self.store = Store(table, lanes=1, reserve_bytes=0, **settings)
+        self._request = native.Request(layer=LAYER)
+        self._reads = 0
+
+    def gather(self, ids: Ids, out: Rows) -> None:
+        request = self._request
+        request.ids, request.codes = ids.ctypes.data, out.ctypes.data
+        request.count = len(ids)
+        status = self.store.core.rs_gather(self.store.handle, ctypes.byref(request))
+        native.check(self.store.core, status)
+        self._reads += request.misses
+
+    def device_reads(self) -> int | None:
+        return self._reads
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class PeerMethod:
+    """One of the ways in `peers.cpp`."""
+
+    def __init__(self, library: ctypes.CDLL, name: str, kind: str, path: Path, arg: int) -> None:
+        self.name = name
+        self._library = library
+        self._peer = library.peer_open(kind.encode(), str(path).encode(), arg)
+        if not self._peer:
+            raise FileNotFoundError(f"{name} is not available here")
+
+    def gather(self, ids: Ids, out: Rows) -> None:
+        good = self._library.peer_gather(self._peer, ids.ctypes.data, len(ids), out.ctypes.data)
+        if not good:
+            raise WrongBytes(f"{self.name} could not read a row")
+
+    def device_reads(self) -> int | None:
+        return None
+
+    def load_once(self, rows: int) -> None:
+        """Fill a key-value peer with the whole table, in key order."""
+        if self._library.peer_loaded(self._peer):
+            return
+        for first in range(0, rows, LOAD_BLOCK_ROWS):
+            ids = np.arange(first, min(rows, first + LOAD_BLOCK_ROWS), dtype=np.int64)
+            data = native.formula_rows(LAYER, ids, ROW_BYTES)
+            good = self._library.peer_load(
+                self._peer, ids.ctypes.data, len(ids), data.ctypes.data
+            )
+            if not good:
+                raise OSError(f"loading {self.name} failed at row {first}")
+
+    def close(self) -> None:
+        self._library.peer_close(self._peer)
+
+
+class ArrayMethod:
+    """A take over an array in memory: numpy, or torch when `torch_module` is given."""
+
+    def __init__(self, name: str, gather: Callable[[Ids, Rows], None]) -> None:
+        self.name = name
+        self._gather = gather
+
+    def gather(self, ids: Ids, out: Rows) -> None:
+        self._gather(ids, out)
+
+    def device_reads(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self._gather = lambda ids, out: None
+
+
+def numpy_take(array: Rows) -> ArrayMethod:
+    def gather(ids: Ids, out: Rows) -> None:
+        np.take(array, ids, axis=0, out=out[: len(ids)], mode="clip")
+
+    return ArrayMethod("numpy take", gather)
+
+
+def torch_index_select(array: Rows) -> ArrayMethod | None:
+    """None when torch is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    source = torch.from_numpy(array)
+
+    def gather(ids: Ids, out: Rows) -> None:
+        target = torch.from_numpy(out[: len(ids)])
+        torch.index_select(source, 0, torch.from_numpy(ids), out=target)
+
+    return ArrayMethod("torch index_select (1 thread)", gather)
+
+
+def build_peers() -> ctypes.CDLL:
+    """Compile the peers, with the key-value stores whose headers are installed."""
+    flags = []
+    for define, header, library in (
+        ("WITH_LMDB", "lmdb.h", "lmdb"), ("WITH_ROCKSDB", "rocksdb/db.h", "rocksdb"),
+    ):  # fmt: skip
+        if (Path("/usr/include") / header).exists():
+            flags += [f"-D{define}", f"-l{library}"]
+    target = Path(tempfile.mkdtemp()) / "peers.so"
+    command = ["g++", "-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", str(PEERS_SOURCE),
+               "-o", str(target), *flags]
+    subprocess.run(command, check=True)
+    library = ctypes.CDLL(str(target))
+    library.peer_open.restype = ctypes.c_void_p
+    library.peer_open.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64)
+    library.peer_close.argtypes = (ctypes.c_void_p,)
+    library.peer_gather.argtypes = (
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p,
+    )  # fmt: skip
+    library.peer_loaded.argtypes = (ctypes.c_void_p,)
+    library.peer_load.argtypes = (
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p,
+    )  # fmt: skip
+    return library
+
+
+def make_table(folder: Path, rows: int) -> Path:
+    """The table under test; kept between runs because writing it takes longest."""
+    path = folder / f"bench-{rows}.rws"
+    if not path.with_name(path.name + ".manifest.json").exists():
+        header = Header(layer=LAYER, row_format=FP8, slice=Slice.whole(rows))
+        write_table(path, header, formula_source(header))
+    return path
+
+
+def fio_rate(table: Path, depth: int, seconds: float) -> dict[str, float] | None:
+    """Random 4 KiB direct reads of the same file, as fast as fio can; None without fio."""
+    if shutil.which("fio") is None:
+        return None
+    command = [
+        "fio", "--name=limit", f"--filename={table}", "--rw=randread", "--bs=4k", "--direct=1",
+        "--ioengine=io_uring", f"--iodepth={depth}", f"--runtime={seconds}", "--time_based",
+        "--readonly", "--norandommap", "--randrepeat=0", "--output-format=json",
+    ]  # fmt: skip
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    read = json.loads(run.stdout[run.stdout.index("{") :])["jobs"][0]["read"]
+    return {"iops": read["iops"], "p99_us": read["clat_ns"]["percentile"]["99.000000"] / 1e3}
