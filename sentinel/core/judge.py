@@ -65,15 +65,14 @@ def _decided(picture: Picture, facts: Mapping[str, Fact], winner: Outcome, outco
     rule = winner.rule
     forbidden = {piece.action for piece in advised(rule.forbid, facts)}
     hosts = winner.hosts or hosts_of(picture, winner.culprits)
+    pids = tuple(sorted({*winner.pids, *pids_of(picture, winner.culprits)}))
     return Verdict(
         kind=rule.kind,
         stalled=rule.stalled,
         confidence=winner.confidence,
-        culprits=Culprits(
-            ranks=winner.culprits, hosts=hosts, pids=pids_of(picture, winner.culprits), requests=winner.requests
-        ),
+        culprits=Culprits(ranks=winner.culprits, hosts=hosts, pids=pids, requests=winner.requests),
         victims=Victims(ranks=winner.victims),
-        summary=_summary(picture, winner, hosts),
+        summary=_summary(picture, winner, hosts, pids),
         evidence=evidence(rule, facts),
         ruled_out=ruled_out(winner, outcomes, facts),
         missing=missing(winner, outcomes, facts),
@@ -121,10 +120,10 @@ def iso(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _summary(picture: Picture, winner: Outcome, hosts: tuple[str, ...]) -> str:
+def _summary(picture: Picture, winner: Outcome, hosts: tuple[str, ...], pids: tuple[int, ...]) -> str:
     t0 = picture.memo(timeline.progress).t0
     words = {
-        "culprits": _ranks(winner.culprits) or (_names(hosts) if hosts else "a rank that cannot be named"),
+        "culprits": _ranks(winner.culprits) or _names(hosts) or _pids(pids) or "a rank that cannot be named",
         "victims": _ranks(winner.victims) or "its peers",
         "hosts": _names(hosts) or "a host that the evidence does not name",
         "since": "" if t0 is None else f" since {iso(t0.at_s)[11:19]}",
@@ -140,6 +139,10 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     if len(ranks) > 6:
         return f"{len(ranks)} ranks ({ranks[0]}…{ranks[-1]})"
     return f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks))
+
+
+def _pids(pids: tuple[int, ...]) -> str:
+    return ("process " if len(pids) == 1 else "processes ") + ", ".join(map(str, pids)) if pids else ""
 
 
 def _names(names: tuple[str, ...]) -> str:

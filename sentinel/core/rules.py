@@ -17,6 +17,8 @@ from sentinel.model.verdict import ActionName, Confidence, Weight
 
 POINTS: Mapping[Weight, int] = {"strong": 3, "medium": 2, "weak": 1}
 HIGH_POINTS, MEDIUM_POINTS = 6, 3
+SUMMARY_WORDS = ("culprits", "victims", "hosts", "requests", "since")
+"""What `says` may contain in braces; the judge fills all of them in, also when nobody can be named."""
 _ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
 
 
@@ -127,7 +129,7 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A set of ranks, hosts or requests: members of `fact`, kept if also in all of `also`, without those in `minus`.
+    """Ranks, hosts, pids or requests: members of `fact`, kept if also in all of `also`, without those in `minus`.
 
     `covering` takes the set only if it holds all members (at least one) of another fact; `facing` only if another fact
     has members outside it: somebody has to wait for a culprit.
@@ -190,6 +192,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     contradicts: tuple[Weighed, ...] = ()
     culprits: tuple[Selector, ...] = ()
     culprit_hosts: tuple[Selector, ...] = ()
+    culprit_pids: tuple[Selector, ...] = ()
     culprit_requests: tuple[Selector, ...] = ()
     victims: tuple[Selector, ...] = ()
     max_confidence: Confidence = "high"
@@ -211,7 +214,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for condition in self.conditions():
             for test in condition.tests():
                 yield from test.names()
-        for selector in (*self.culprits, *self.culprit_hosts, *self.culprit_requests, *self.victims):
+        named = (*self.culprits, *self.culprit_hosts, *self.culprit_pids, *self.culprit_requests, *self.victims)
+        for selector in named:
             yield from selector.names()
 
 
@@ -223,6 +227,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     points: int
     culprits: tuple[int, ...]
     hosts: tuple[str, ...]
+    pids: tuple[int, ...]
     requests: tuple[str, ...]
     victims: tuple[int, ...]
 
@@ -248,6 +253,7 @@ def evaluate(rule: Rule, facts: Mapping[str, Fact], world: tuple[int, ...] = ())
         points=rule.points + gained - lost,
         culprits=culprits,
         hosts=tuple(str(host) for host in _select(rule.culprit_hosts, facts, world)),
+        pids=tuple(int(pid) for pid in _select(rule.culprit_pids, facts, world)),
         requests=tuple(str(request) for request in _select(rule.culprit_requests, facts, world)),
         victims=victims,
     )

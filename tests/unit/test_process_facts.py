@@ -54,6 +54,36 @@ def test_a_stopped_process_is_seen_in_its_state(state: str) -> None:
     assert fact(PROCESS, "process.spinning_ranks", made).value == (0, 1, 3)
 
 
+def core(state: str) -> tuple[ProcessRow, ...]:
+    api = ProcessRow(pid=10, ppid=1, state="Sl", command="python3 /usr/bin/vllm serve model --tensor-parallel-size 2")
+    driver = ProcessRow(pid=11, ppid=10, state=state, command="VLLM::EngineCore")
+    workers = [ProcessRow(pid=20 + n, ppid=11, state="Rl", command=f"VLLM::Worker_TP{n}") for n in (0, 1)]
+    return (INIT, api, driver, *workers)
+
+
+def test_a_stopped_process_that_drives_ranks_is_named_by_its_pid() -> None:
+    """False: vLLM's core is stopped, every rank waits for it in perfect health, and nobody is to blame."""
+    made = picture(table(*core("Tl")))
+
+    assert fact(PROCESS, "process.stopped_cores", made).value == (11,)
+    assert fact(PROCESS, "process.stopped_ranks", made).value == ()
+    assert fact(PROCESS, "process.frontend_stopped", made).value is False
+    assert fact(PROCESS, "process.stopped_cores", picture(table(*core("Sl")))).value == ()
+    assert fact(PROCESS, "process.stopped_cores", picture(table(rank(0), rank(1)))).value == ()
+    assert fact(PROCESS, "process.stopped_cores", picture()).value is None
+
+
+@pytest.mark.parametrize("command", ["vllm serve model", "sglang::detokenizer", "python3 -m sglang.launch_server"])
+def test_a_stopped_front_end_is_seen_in_its_state(command: str) -> None:
+    """False: requests hang for ever at a stopped API server, and healthy ranks are restarted for it."""
+    front = ProcessRow(pid=10, ppid=1, state="T", command=command)
+    made = picture(table(INIT, front, rank(0), rank(1)))
+
+    assert fact(PROCESS, "process.frontend_stopped", made).value is True
+    assert fact(PROCESS, "process.stopped_ranks", made).value == ()
+    assert fact(PROCESS, "process.frontend_stopped", picture(table(rank(0)))).value is None
+
+
 def test_a_frozen_process_sleeps_in_the_freezer() -> None:
     """False: a paused container would look like a hang of its engine."""
     made = picture(table(rank(0), rank(1, "S", wchan="do_freezer_trap")))

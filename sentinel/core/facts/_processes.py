@@ -10,8 +10,8 @@ from sentinel.core.picture import Picture
 from sentinel.model.observation import Origin, ProcessRow, ProcessTable, ThreadRow, ThreadTable
 
 FRONTEND = re.compile(
-    r"sglang\.launch_server|sglang::(?:http|tokenizer)|vllm serve|vllm\.entrypoints|VLLM::APIServer|api_server"
-    r"|trtllm-serve|uvicorn|hypercorn|granian|TokenizerManager"
+    r"sglang\.launch_server|sglang::(?:http|tokenizer|detokenizer)|vllm serve|vllm\.entrypoints|VLLM::APIServer"
+    r"|api_server|trtllm-serve|uvicorn|hypercorn|granian|TokenizerManager"
 )
 ENGINE = re.compile(r"sglang::|VLLM::|EngineCore|trtllm|launch_server|vllm serve|vllm\.entrypoints")
 _COMPILER = re.compile(
@@ -152,3 +152,13 @@ def frontends(picture: Picture) -> dict[tuple[str | None, int], tuple[ProcessRow
             if FRONTEND.search(row.command[:400]) or (row.pid in parents and row.pid > 1):
                 found[table.host, row.pid] = (row, table.origin)
     return {key: value for key, value in found.items() if key not in known}
+
+
+def cores(picture: Picture) -> dict[tuple[str | None, int], tuple[ProcessRow, Origin]]:
+    """Processes that drive ranks and are none themselves: vLLM's EngineCore where workers run the model."""
+    found: dict[tuple[str | None, int], tuple[ProcessRow, Origin]] = {}
+    for table in in_order(picture, picture.all(ProcessTable)):
+        for row in table.rows:
+            if "EngineCore" in row.command[:400] and row.state != "?" and rank_of_row(picture, table.host, row) is None:
+                found[table.host, row.pid] = (row, table.origin)
+    return found

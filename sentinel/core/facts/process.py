@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.facts._placing import rank_of_pid
 from sentinel.core.facts._process_ends import absent_ranks, killed
-from sentinel.core.facts._processes import Process, compilers, frontends, newest_tables, rank_of_row, ranks
+from sentinel.core.facts._processes import Process, compilers, cores, frontends, newest_tables, rank_of_row, ranks
 from sentinel.core.facts._thread_waits import (
     callback_waits,
     main_mutex_waits,
@@ -76,6 +76,32 @@ def _stopped(picture: Picture) -> Fact:
             found |= inside
             cites.append(Cite(f"cgroup {counters.device} is frozen", counters.origin))
     return _with(fact, found, cites[:CITED])
+
+
+def _held(state: str, wchan: str | None) -> bool:
+    return state[:1] in ("T", "t") or (wchan or "").startswith(_STOP_WAITS)
+
+
+def _stopped_cores(picture: Picture) -> Fact:
+    found = picture.memo(cores)
+    if not found and not picture.memo(ranks):
+        return unknown(MISSING)
+    stopped = {pid: (row, origin) for (_, pid), (row, origin) in found.items() if _held(row.state, row.wchan)}
+    cites = [Cite(f"{row.command[:60]} (pid {pid}): state {row.state}", at) for pid, (row, at) in stopped.items()]
+    cites = cites or [Cite(f"{row.command[:60]}: state {row.state}", origin) for row, origin in found.values()]
+    cites = cites or [Cite("the ranks are driven by no process of its own", one.origin)
+                      for one in list(picture.memo(ranks).values())[:1]]  # fmt: skip
+    return Fact(value=tuple(sorted(stopped)), cites=tuple(cites[:CITED]))
+
+
+def _frontend_stopped(picture: Picture) -> Fact:
+    found = picture.memo(frontends)
+    if not found:
+        return unknown("a process table with the front end")
+    stopped = [(row, origin) for row, origin in found.values() if _held(row.state, row.wchan)]
+    shown = stopped or list(found.values())
+    cites = tuple(Cite(_says_cpu(row.command, row.state, row.cpu_percent), origin) for row, origin in shown[:CITED])
+    return Fact(value=bool(stopped), cites=cites)
 
 
 def _traced(picture: Picture) -> Fact:
@@ -261,6 +287,8 @@ def _spec(name: str, unit: str, about: str, compute: Callable[[Picture], Fact]) 
 
 FACTS: tuple[FactSpec, ...] = (
     _spec("process.stopped_ranks", "ranks", "Ranks whose process is stopped by a signal, traced or frozen.", _stopped),
+    _spec("process.stopped_cores", "pids",
+          "Processes that drive ranks and are none themselves, stopped by a signal, traced or frozen.", _stopped_cores),
     _spec("process.traced_ranks", "ranks", "Ranks whose process is held or watched by a tracer.", _traced),
     _spec("process.gone_ranks", "ranks", "Ranks whose process is a corpse or missing among its peers.", _gone),
     _spec("process.killed_ranks", "ranks", "Ranks whose process was ended by SIGKILL or the OOM killer.", _killed),
@@ -280,5 +308,7 @@ FACTS: tuple[FactSpec, ...] = (
     _spec("process.moving_ranks", "ranks", "Ranks whose CPU time or bytes read advance between two samples.", moving),
     _spec("process.all_alive", "bool", "The process of every rank is seen alive.", _all_alive),
     _spec("process.frontend_busy", "bool", "A process that answers requests keeps a CPU busy.", _frontend_busy),
+    _spec("process.frontend_stopped", "bool", "A process that answers requests is stopped, traced or frozen.",
+          _frontend_stopped),
     _spec("process.backlog", "bool", "Requests wait unread in the sockets of the front end.", _backlog),
 )  # fmt: skip
