@@ -10,7 +10,7 @@ and storm on busy ones.
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 READ_BYTES = 1 << 20
@@ -43,10 +43,10 @@ class Tail:
     lost_bytes: int = 0
     rotations: int = 0
     why: str = ""
-    _file: _Open | None = None
-    _old: _Open | None = None
-    _opened: bool = False
-    _whole: bool = True
+    _file: _Open | None = field(default=None, init=False)
+    _old: _Open | None = field(default=None, init=False)
+    _opened: bool = field(default=False, init=False)
+    _whole: bool = field(default=True, init=False)
 
     def read(self) -> Iterator[bytes]:
         """Chunks that are new, old file first after a rotation. Errors end up in `why`, never raised."""

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 KILL_GRACE_S = 1.0
 CHUNK = 1 << 16
@@ -49,6 +49,7 @@ def run_bounded(
         child = subprocess.Popen(
             list(argv),
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            bufsize=0,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -57,9 +58,7 @@ def run_bounded(
     except OSError as error:
         return Ran(argv=tuple(argv), status=None, why=f"cannot start {argv[0]}: {error.strerror}")
     with child:
-        if stdin and child.stdin is not None:
-            _feed(child, stdin)
-        out, err, truncated, late = _collect(child, began + deadline_s, bytes_max)
+        out, err, truncated, late = _collect(child, stdin, began + deadline_s, bytes_max)
         abandoned = late and not _end_group(child)
         status = None if late else child.wait()
         why = f"not finished after {deadline_s:g} s" if late else ""
@@ -78,39 +77,59 @@ def run_bounded(
     )
 
 
-def _feed(child: subprocess.Popen[bytes], data: bytes) -> None:
-    assert child.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        child.stdin.write(data)
-        child.stdin.close()
+@dataclass(slots=True)
+class _Pipes:
+    """The child's streams: what is still to be written to it, and what it said, up to a cap (the rest is dropped)."""
+
+    pending: memoryview
+    room: int
+    truncated: bool = False
+    said: dict[str, list[bytes]] = field(default_factory=lambda: {"out": [], "err": []})
+
+    def turn(self, key: selectors.SelectorKey) -> bool:
+        """One read or write; False when the stream is done."""
+        if key.data == "in":
+            try:
+                self.pending = self.pending[os.write(key.fd, self.pending[:CHUNK]) :]
+            except BrokenPipeError:
+                return False
+            return bool(self.pending)
+        data = os.read(key.fd, CHUNK)
+        self.truncated |= len(data) > self.room
+        self.said[key.data].append(data[: self.room])
+        self.room -= min(self.room, len(data))
+        return bool(data)
 
 
-def _collect(child: subprocess.Popen[bytes], until: float, bytes_max: int) -> tuple[bytes, bytes, bool, bool]:
-    """Read both streams until they end, the cap is full (the rest is drained and dropped) or time is up."""
-    kept: dict[str, list[bytes]] = {"out": [], "err": []}
-    room, truncated = bytes_max, False
+def _collect(
+    child: subprocess.Popen[bytes], stdin: bytes, until: float, bytes_max: int
+) -> tuple[bytes, bytes, bool, bool]:
+    """Write and read until all streams end or time is up; the last word says whether it was late."""
+    pipes = _Pipes(memoryview(stdin), bytes_max)
     with selectors.DefaultSelector() as selector:
-        for name, stream in (("out", child.stdout), ("err", child.stderr)):
-            assert stream is not None
-            selector.register(stream, selectors.EVENT_READ, name)
-        while selector.get_map():
-            left = until - time.monotonic()
-            if left <= 0:
-                break
+        for name, stream in (("in", child.stdin), ("out", child.stdout), ("err", child.stderr)):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                selector.register(stream, selectors.EVENT_WRITE if name == "in" else selectors.EVENT_READ, name)
+        while selector.get_map() and (left := until - time.monotonic()) > 0:
             for key, _ in selector.select(left):
-                data = os.read(key.fd, CHUNK)
-                if not data:
+                if not pipes.turn(key):
                     selector.unregister(key.fileobj)
-                    continue
-                truncated |= len(data) > room
-                kept[key.data].append(data[:room])
-                room -= min(room, len(data))
-    late = False
+                    if key.data == "in":
+                        _close(child)
+        open_streams = bool(selector.get_map())
     try:
         child.wait(timeout=max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
-        late = True
-    return b"".join(kept["out"]), b"".join(kept["err"]), truncated, late
+        open_streams = True
+    return b"".join(pipes.said["out"]), b"".join(pipes.said["err"]), pipes.truncated, open_streams
+
+
+def _close(child: subprocess.Popen[bytes]) -> None:
+    """End of input. The pipe holds no buffered data, so closing cannot block."""
+    assert child.stdin is not None
+    with contextlib.suppress(OSError):
+        child.stdin.close()
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> bool:
