@@ -1,0 +1,44 @@
+"""When silence of a live engine is suspicious."""
+
+from sentinel.core.pulse import Pulse
+from sentinel.model.event import CoreSettings
+from sentinel.model.observation import Origin, Scrape
+from sentinel.model.stamp import Stamp
+
+PAGE = Origin("http://127.0.0.1:8000/metrics")
+
+
+def at(seconds: float) -> Stamp:
+    return Stamp(mono_ns=round(seconds * 1e9), wall_ns=round((1_700_000_000 + seconds) * 1e9))
+
+
+def scraped(pulse: Pulse, seconds: float, running: int, tokens: float) -> bool:
+    samples = {'vllm:num_requests_running{engine="0"}': float(running), "vllm:generation_tokens_total": tokens}
+    return pulse.note(at(seconds), Scrape(origin=PAGE, at_s=1_700_000_000 + seconds, samples=samples))
+
+
+def overdue(pulse: Pulse, seconds: float) -> bool:
+    silence_s = pulse.silence_s(seconds)
+    return bool(pulse.outstanding()) and silence_s is not None and silence_s >= pulse.limit_s(seconds)
+
+
+def test_the_first_request_after_a_start_may_take_its_time() -> None:
+    """False: every start of a real engine, whose first token took 18 s, raises an alarm."""
+    pulse = Pulse(CoreSettings())
+    scraped(pulse, 0, running=0, tokens=0)
+    for second in range(100, 118):
+        scraped(pulse, second, running=1, tokens=0)
+
+    assert not overdue(pulse, 118)
+    assert overdue(pulse, 161)
+
+
+def test_an_engine_that_has_served_owes_its_next_token_soon() -> None:
+    """False: a worker that was stopped while idle is noticed only when the request's client has given up."""
+    pulse = Pulse(CoreSettings())
+    scraped(pulse, 0, running=0, tokens=512)
+    for second in range(100, 109):
+        scraped(pulse, second, running=1, tokens=512)
+
+    assert not overdue(pulse, 107)
+    assert overdue(pulse, 108)
