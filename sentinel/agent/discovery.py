@@ -1,6 +1,8 @@
 """Finds engines on this host: root processes, their descendants, roles, ranks, logs and kill deadlines.
 
-A scan costs one directory listing and one small read for each engine process and each pid that was not there before.
+A scan costs one directory listing and one small read for each engine process and each pid that is new or was reused.
+A program may also become an engine without a new pid (`exec` in a start script), so young processes are looked at in
+every scan and old ones in turn.
 Containers share the host's process table, so their engines are seen too; paths they print are reached through
 /proc/PID/root.
 """
@@ -17,6 +19,19 @@ from sentinel.model.engine import Engine, EngineProcess, ProcessId
 
 _CONTAINER = re.compile(r"(?:docker[-/]|cri-containerd[-:]|crio-|libpod-|/)([0-9a-f]{64})")
 DOCKER_LOGS = Path("/var/lib/docker/containers")
+YOUNG_SCANS = 30
+OLD_SHARE = 30
+"""Every scan looks again at one in this many of the old processes."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A process as last looked at. `inode` is that of its folder in /proc, which a reused pid does not keep."""
+
+    inode: int
+    view: ProcessView | None
+    adapter: Adapter | None
+    scans: int = 0
 
 
 @dataclass(slots=True)
@@ -25,50 +40,64 @@ class Discovery:
 
     adapters: Sequence[Adapter] = ADAPTERS
     proc: Path = procfs.PROC
-    _known: dict[int, ProcessView] = field(default_factory=dict)
+    _known: dict[int, _Known] = field(default_factory=dict)
     _engine_pids: set[int] = field(default_factory=set)
+    _turn: int = 0
 
     def scan(self) -> tuple[Engine, ...]:
         """One look at the process table."""
         self._refresh()
-        roots = [
-            (adapter, view)
-            for view in sorted(self._known.values(), key=lambda view: view.id)
-            for adapter in self.adapters
-            if adapter.claims(view) and not self._has_root_above(view, adapter)
-        ]
+        claimed = [(known.adapter, known.view) for known in self._known.values() if known.adapter and known.view]
+        roots = [(adapter, view) for adapter, view in claimed if not self._has_root_above(view, adapter)]
+        roots.sort(key=lambda root: root[1].id)
         engines = tuple(self._engine(adapter, root) for adapter, root in roots)
         self._engine_pids = {process.id.pid for engine in engines for process in engine.processes}
         return engines
 
     def _refresh(self) -> None:
-        present = set(procfs.pids(self.proc))
-        for pid in self._known.keys() - present:
+        self._turn = (self._turn + 1) % OLD_SHARE
+        present = procfs.inodes(self.proc)
+        for pid in self._known.keys() - present.keys():
             del self._known[pid]
-        for pid in present:
+        for pid, inode in present.items():
             known = self._known.get(pid)
-            # Titles are set some time after the start, so processes of engines are looked at again.
-            if known is None or pid in self._engine_pids or known.ppid in self._engine_pids:
-                view = procfs.view(pid, self.proc)
-                if view is None:
-                    self._known.pop(pid, None)
-                else:
-                    self._known[pid] = view
+            if known is None or known.inode != inode:
+                self._known[pid] = self._looked_at(pid, inode, 0)
+            elif self._is_worth_a_look(pid, known):
+                self._known[pid] = self._looked_at(pid, inode, known.scans + 1)
+
+    def _is_worth_a_look(self, pid: int, known: _Known) -> bool:
+        if known.view is None:
+            return known.scans < YOUNG_SCANS
+        if known.scans < YOUNG_SCANS or pid % OLD_SHARE == self._turn:
+            return bool(known.view.argv)
+        # Titles are set some time after the start, so processes of engines are looked at again.
+        return pid in self._engine_pids or known.view.ppid in self._engine_pids
+
+    def _looked_at(self, pid: int, inode: int, scans: int) -> _Known:
+        view = procfs.view(pid, self.proc)
+        adapter = None if view is None else next((one for one in self.adapters if one.claims(view)), None)
+        return _Known(inode, view, adapter, scans)
+
+    def _view(self, pid: int) -> ProcessView | None:
+        known = self._known.get(pid)
+        return None if known is None else known.view
 
     def _has_root_above(self, view: ProcessView, adapter: Adapter) -> bool:
         seen: set[int] = set()
-        parent = self._known.get(view.ppid)
+        parent = self._view(view.ppid)
         while parent is not None and parent.id.pid not in seen:
             if adapter.claims(parent):
                 return True
             seen.add(parent.id.pid)
-            parent = self._known.get(parent.ppid)
+            parent = self._view(parent.ppid)
         return False
 
     def _family(self, root: ProcessView) -> list[ProcessView]:
         children: dict[int, list[ProcessView]] = {}
-        for view in self._known.values():
-            children.setdefault(view.ppid, []).append(view)
+        for known in self._known.values():
+            if known.view is not None:
+                children.setdefault(known.view.ppid, []).append(known.view)
         family, queue = [root], [root.id.pid]
         while queue:
             for child in sorted(children.get(queue.pop(0), []), key=lambda view: view.id):

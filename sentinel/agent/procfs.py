@@ -4,7 +4,7 @@ Formats: proc(5). Nothing here touches memory-map files, which can stall the pro
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from sentinel.engines.adapter import ProcessView
@@ -17,9 +17,10 @@ CMDLINE_BYTES_MAX = 64 << 10
 ENVIRON_BYTES_MAX = 1 << 20
 
 
-def pids(proc: Path = PROC) -> Iterator[int]:
-    """All process ids."""
-    return (int(entry) for entry in os.listdir(proc) if entry.isdecimal())
+def inodes(proc: Path = PROC) -> dict[int, int]:
+    """All process ids, each with the inode of its folder: another number means another process."""
+    with os.scandir(proc) as entries:
+        return {int(entry.name): entry.inode() for entry in entries if entry.name.isdecimal()}
 
 
 def stat_fields(pid: int, proc: Path = PROC) -> list[str] | None:

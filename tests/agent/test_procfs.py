@@ -49,8 +49,8 @@ def test_a_zombie_is_gone() -> None:
 
 def test_a_tree_lists_descendants_after_their_parents() -> None:
     """If false, compiler children of a rank would not be seen, and a compile would be taken for a hang."""
-    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {IDLE!r}]); import threading; " \
-           "threading.Event().wait()"  # fmt: skip
+    begin = f"import subprocess, sys, threading; subprocess.Popen([sys.executable, '-c', {IDLE!r}])"
+    code = f"{begin}; threading.Event().wait()"
     with python(code) as child:
         eventually(lambda: len(procfs.tree(child.pid)) == 2)
         tree = procfs.tree(child.pid)

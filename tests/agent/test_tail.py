@@ -15,9 +15,9 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def followed(path: Path, **limits: int) -> Tail:
+def followed(path: Path, backlog_bytes: int = 1 << 20) -> Tail:
     """A tail that has read what the file holds now."""
-    tail = Tail(path, **limits)
+    tail = Tail(path, backlog_bytes=backlog_bytes)
     read(tail)
     return tail
 
