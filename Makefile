@@ -7,7 +7,7 @@ CORPUS := tests/corpus/recordings.tar.zst
 INCIDENT := mutex
 JOBS ?= 2
 
-.PHONY: help setup demo test check fix bench clean
+.PHONY: help setup demo test check fix docs bench clean
 
 help:
 	@echo "setup  install Sentinel and its development tools into .venv"
@@ -15,6 +15,7 @@ help:
 	@echo "test   all tests"
 	@echo "check  lint, types and the laws of style"
 	@echo "fix    format and repair what the linter can"
+	@echo "docs   write docs/taxonomy.md from the rules and facts"
 	@echo "bench  speed and memory"
 	@echo "clean  remove what the others made"
 
@@ -45,6 +46,9 @@ check: $(READY)
 fix: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY)
+	@$(BIN)/sentinel rules docs > docs/.taxonomy.md && mv docs/.taxonomy.md docs/taxonomy.md
 
 bench: $(READY)
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done

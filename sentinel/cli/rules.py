@@ -1,12 +1,14 @@
-"""`sentinel rules`: list, show and test the rules that turn facts into verdicts."""
+"""`sentinel rules`: list, show, test and document the rules that turn facts into verdicts."""
 
-import sys
 from pathlib import Path
 
 import click
-import msgspec
 
-from sentinel.core.facts import NAMES
+from sentinel.cli import Exit
+from sentinel.core.facts import CATALOGUE, NAMES
+from sentinel.core.rules import Rule
+from sentinel.report import rule_page, taxonomy
+from sentinel.report.clean import printable_lines
 from sentinel.rulebook import RuleError, load_rules
 from sentinel.rulecheck import check, survivors
 
@@ -27,41 +29,51 @@ def command() -> None:
 def list_rules(site: Path | None) -> None:
     """One line a rule, in the order in which they are asked."""
     for rule in _load(site):
-        click.echo(f"{rule.order:4d}  {rule.id:<24} {rule.status:<12} {rule.title}")
+        _say(f"{rule.order:4d}  {rule.id:<24} {rule.status:<12} {rule.title}")
 
 
 @command.command()
 @click.argument("rule_id")
 @_SITE
 def show(rule_id: str, site: Path | None) -> None:
-    """Everything a rule says, as YAML."""
+    """All that a rule says, as a page to read."""
     for rule in _load(site):
         if rule.id == rule_id:
-            click.echo(msgspec.yaml.encode(rule).decode(), nl=False)
+            _say(rule_page.render(rule).rstrip("\n"))
             return
-    click.echo(f"no rule {rule_id}; `sentinel rules list` names them all", err=True)
-    sys.exit(2)
+    raise click.UsageError(printable_lines(f"no rule {rule_id}; `sentinel rules list` names them all"))
 
 
 @command.command()
 @click.argument("site", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--mutate", is_flag=True, help="Also prove that flipping any comparison fails a case.")
-def test(site: Path | None, mutate: bool) -> None:
+@click.pass_context
+def test(ctx: click.Context, site: Path | None, mutate: bool) -> None:
     """Run the cases inside all rules (and those of the folder SITE). Exit status 1 when one fails."""
     loaded = _load(site)
     failures = [str(failure) for rule in loaded for failure in check(rule, NAMES)]
     if mutate:
         failures += [str(survivor) for rule in loaded for survivor in survivors(rule, NAMES)]
     for failure in failures:
-        click.echo(failure)
+        _say(failure)
     cases = sum(len(rule.cases) for rule in loaded)
-    click.echo(f"{len(loaded)} rules, {cases} cases, {len(failures)} failures")
-    sys.exit(1 if failures else 0)
+    _say(f"{len(loaded)} rules, {cases} cases, {len(failures)} failures")
+    ctx.exit(Exit.STALLED if failures else Exit.OK)
 
 
-def _load(site: Path | None) -> tuple:  # type: ignore[type-arg]
+@command.command()
+@_SITE
+def docs(site: Path | None) -> None:
+    """The taxonomy as a Markdown page: every class, rule and fact."""
+    _say(taxonomy.render(_load(site), CATALOGUE).rstrip("\n"))
+
+
+def _load(site: Path | None) -> tuple[Rule, ...]:
     try:
         return load_rules(NAMES, site)
-    except RuleError as error:
-        click.echo(str(error), err=True)
-        sys.exit(2)
+    except (OSError, RuleError) as error:
+        raise click.UsageError(printable_lines(str(error))) from error
+
+
+def _say(text: str) -> None:
+    click.echo(printable_lines(text))
