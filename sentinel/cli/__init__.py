@@ -16,6 +16,7 @@ from sentinel import __version__
 VERBS: Mapping[str, str] = {
     "watch": "Watch the engines of this host.",
     "drill": "A fire drill on this machine, without a GPU.",
+    "bundle": "Make, read, check and compare incident bundles.",
     "analyze": "Judge a folder of hang evidence.",
     "rules": "List, show and test the rules that turn facts into verdicts.",
     "score": "Measure how often verdicts are right on labelled evidence.",

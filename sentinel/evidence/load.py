@@ -29,6 +29,14 @@ from sentinel.model.observation import Notice, Observation
 from sentinel.model.verdict import Skipped
 
 _PIECE = 10_000
+_NO_EVIDENCE = {
+    "<!doctype html": "HTML page: not evidence",
+    '{\n "schema": "sentinel.bundle/': "what a bundle says of itself: not evidence",
+    '{"schema":"sentinel.verdict/': "an earlier verdict: not evidence",
+    '{"at":{"mono_ns":': "what the agent did: not evidence",
+    '[{"what":"': "how a capture went: not evidence",
+}
+"""Starts of files that quote evidence and would be taken for it."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +169,10 @@ def _first_look(document: Document, parsers: Sequence[Parser]) -> Reading | None
     look = document.look()
     if look is None:
         return None
+    for start, why in _NO_EVIDENCE.items():
+        if look.sample.head.startswith(start):
+            document.note(why)
+            return None
     choice = choose(look.sample, parsers, binary=document.binary)
     if not choice.names:
         document.note("binary" if document.binary else NOT_RECOGNISED)

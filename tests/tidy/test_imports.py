@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rulebook": {"model", "core"},
     "rulecheck": {"model", "core", "rulebook"},
     "report": {"model", "core", "report"},
-    "record": {"model", "core", "plumbing", "record"},
+    "record": {"model", "core", "plumbing", "collector", "collectors", "evidence", "record"},
     "engines": {"model", "plumbing", "engines"},
     "scoring": {"model", "core", "evidence", "rulebook", "scoring", "testing"},
 }
