@@ -9,6 +9,7 @@ whose lines repeat byte for byte (single host, opCount 0) takes the first way, o
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from sentinel.collectors._nccl_stream import TAIL_OPS, Key, Part, Process, Shape, Stream
 from sentinel.model.observation import Enqueues, Origin
@@ -32,8 +33,23 @@ _COMM = re.compile(rb" comm (0x[0-9a-f]{1,16}) rank ")
 _START = b"- Init START"
 _CALL = b": opCount "
 
-_Entry = tuple[Callable[[Iterable[int]], None], Callable[[bytes], None], bytes]
-"""Where the rows of a line go, where its mark goes, and the mark (empty for a line that is no call)."""
+
+@dataclass(slots=True, eq=False)
+class _Form:
+    """One kind of line: how it begins and ends, where its rows and its mark go, and what came next last time.
+
+    The mark is empty for lines that are no calls; those have a form that fits no line.
+    """
+
+    add_rows: Callable[[Iterable[int]], None]
+    add_mark: Callable[[bytes], None]
+    mark: bytes
+    rest: bytes = b"\n"
+    size: int = 1
+    head: bytes = b"\n"
+    skip: int = 0
+    stop: int = 1
+    follower: "_Form | None" = None
 
 
 class EnqueueCounter:
@@ -46,8 +62,8 @@ class EnqueueCounter:
         self.longest = 0
         self._ended: list[Stream] = []
         self._others: list[int] = []
-        self._other: _Entry = (self._others.extend, lambda _mark: None, b"")
-        self._heads: dict[bytes, dict[bytes, _Entry]] = {}
+        self._other = _Form(self._others.extend, lambda _mark: None, b"")
+        self._heads: dict[bytes, dict[bytes, _Form]] = {}
         self._cached = 0
         self._lines = _WholeLines(self)
         self._pause = 0
@@ -136,14 +152,12 @@ class EnqueueCounter:
     def _count_whole_lines(self, lines: Sequence[bytes]) -> None:
         whole = self._lines
         whole.missed = 0
-        last, begin = self._other, 0
-        for index, entry in enumerate(map(whole.__getitem__, lines)):
-            if entry is not last:
-                last[0](range(begin, index))
-                last[1](last[2] * (index - begin))
-                last, begin = entry, index
-        last[0](range(begin, len(lines)))
-        last[1](last[2] * (len(lines) - begin))
+        form, begin = self._other, 0
+        for index, found in enumerate(map(whole.__getitem__, lines)):
+            if found is not form:
+                _enter(form, begin, index)
+                form, begin = found, index
+        _enter(form, begin, len(lines))
         if whole.missed * 2 > len(lines) and len(lines) >= TAIL_OPS:
             self._pause = _WHOLE_LINE_PAUSE
             whole.clear()
@@ -151,31 +165,34 @@ class EnqueueCounter:
     def _count_by_parts(self, lines: Sequence[bytes]) -> None:
         """Most lines begin (behind a time stamp of constant length) and end as the one before: no need to parse them.
 
-        Such a run of alike calls is entered at once, when it ends. Slices and `partition` are what CPython does
-        fastest here: methods with optional arguments (`startswith`, `find`) cost several times as much.
+        Such a run of alike calls is entered at once, when it ends; then what followed this kind last time is tried.
+        Slices and `partition` are what CPython does fastest here: methods with optional arguments (`startswith`,
+        `find`) cost several times as much.
         """
-        head = rest = b"\n"
-        skip, stop, size = 0, 1, 1
-        (add_rows, add_mark, mark), begin = self._other, 0
+        form, begin = self._other, 0
+        rest, size, head, skip, stop = form.rest, form.size, form.head, form.skip, form.stop
         for index, line in enumerate(lines):
             if line[-size:] == rest and line[skip:stop] == head:
                 continue
-            add_rows(range(begin, index))
-            add_mark(mark * (index - begin))
-            skip, op, end = _cut(line)
-            known = self._heads.get(op)
-            entry = None if known is None else known.get(end)
-            add_rows, add_mark, mark = entry or self.entry_of(line)
-            begin, stop, size = index, skip + len(op) + 2, len(end) + 7
-            head, rest = (line[skip:stop], line[-size:]) if mark else (b"\n", b"\n")
-        add_rows(range(begin, len(lines)))
-        add_mark(mark * (len(lines) - begin))
+            _enter(form, begin, index)
+            before, begin, form = form, index, form.follower or self._other
+            rest, size, head, skip, stop = form.rest, form.size, form.head, form.skip, form.stop
+            if line[-size:] != rest or line[skip:stop] != head:
+                before.follower = form = self.form_of(line)
+                rest, size, head, skip, stop = form.rest, form.size, form.head, form.skip, form.stop
+        _enter(form, begin, len(lines))
 
-    def entry_of(self, line: bytes) -> _Entry:
-        """Where a line is to be counted, learned from its text; cached by its repeating parts."""
-        _, head, rest = _cut(line)
-        if (entry := self._heads.get(head, {}).get(rest)) is not None:
-            return entry
+    def form_of(self, line: bytes) -> _Form:
+        """The form of a line, learned from its text and kept by its repeating parts."""
+        skip, head, rest = _cut(line)
+        form = self._heads.get(head, {}).get(rest)
+        if form is None:
+            form = self._learn(line, head, rest)
+        if form.mark:
+            form.skip, form.stop = skip, skip + len(head) + 2
+        return form
+
+    def _learn(self, line: bytes, head: bytes, rest: bytes) -> _Form:
         who = _HEAD.search(head[-512:]) if b"NCCL INFO " in head else None
         what = _REST.match(rest[:256]) if who else None
         if who is None or what is None:
@@ -187,16 +204,17 @@ class EnqueueCounter:
         if stream is None:
             return self._other
         shape = Shape(who[3].decode(), int(what[1]), int(what[2]), int(what[4]))
-        entry = (stream.rows.extend, stream.marks.append, stream.mark(shape, int(what[3])))
+        form = _Form(stream.rows.extend, stream.marks.append, stream.mark(shape, int(what[3])))
         if line.count(_CALL) > 1:
             self.lose()
-            return entry
+            return form
+        form.rest, form.size, form.head = b" count " + rest, len(rest) + 7, head + b": "
         self.longest = max(self.longest, len(line))
         if self._cached >= MAX_CACHED:
             self._forget()
         self._cached += 1
-        self._heads.setdefault(head, {})[rest] = entry
-        return entry
+        self._heads.setdefault(head, {})[rest] = form
+        return form
 
     def _stream(self, key: Key, nranks: int) -> Stream | None:
         stream = self.streams.get(key)
@@ -205,6 +223,11 @@ class EnqueueCounter:
         return stream
 
     def _forget(self) -> None:
+        """Drop everything learned; forms that still follow one another lead to nowhere new."""
+        for known in self._heads.values():
+            for form in known.values():
+                form.follower = None
+        self._other.follower = None
         self._heads.clear()
         self._lines.clear()
         self._cached = 0
@@ -235,19 +258,25 @@ def _cut(line: bytes) -> tuple[int, bytes, bytes]:
     return skip, head[skip:], rest
 
 
-class _WholeLines(dict[bytes, _Entry]):
-    """Entries by whole line; fills itself with COLL lines, up to a limit."""
+def _enter(form: _Form, begin: int, end: int) -> None:
+    """Count the lines from `begin` to before `end`, all of one form."""
+    form.add_rows(range(begin, end))
+    form.add_mark(form.mark * (end - begin))
+
+
+class _WholeLines(dict[bytes, _Form]):
+    """Forms by whole line; fills itself with COLL lines, up to a limit."""
 
     def __init__(self, counter: EnqueueCounter) -> None:
         super().__init__()
         self.missed = 0
         self._counter = counter
 
-    def __missing__(self, line: bytes) -> _Entry:
+    def __missing__(self, line: bytes) -> _Form:
         self.missed += 1
-        entry = self._counter.entry_of(line)
-        if entry[2] and line.count(_CALL) == 1:
+        form = self._counter.form_of(line)
+        if form.mark and line.count(_CALL) == 1:
             if len(self) >= MAX_CACHED:
                 self.clear()
-            self[line] = entry
-        return entry
+            self[line] = form
+        return form
