@@ -23,6 +23,7 @@ from sentinel.agent.ring import Ring
 from sentinel.agent.source import Source
 from sentinel.agent.sources.engine_log import EngineLog
 from sentinel.agent.sources.kernel import KernelRecords
+from sentinel.agent.sources.loads import Loads
 from sentinel.agent.sources.metrics import Metrics
 from sentinel.agent.sources.nccl_files import NcclFiles
 from sentinel.agent.sources.pressure import HostPressure
@@ -31,6 +32,7 @@ from sentinel.collectors import agent_notes
 from sentinel.config import Config
 from sentinel.core.agent import AgentCore
 from sentinel.core.rules import Rule
+from sentinel.engines import ADAPTERS
 from sentinel.model.effect import AnyEffect, Recovered, StartCapture, WriteBundle
 from sentinel.model.engine import Engine
 from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, Started, Tick
@@ -256,6 +258,10 @@ class AgentLoop:
         if wanted.metrics and engine.url is not None:
             every_s = self.config.timing.scrape_every_s / self.config.timing.time_scale
             yield f"metrics:{engine.key}", partial(Metrics, engine, self._ring, every_s)
+            question = next((adapter.load for adapter in ADAPTERS if adapter.name == engine.adapter), None)
+            if question is not None:
+                wonders = partial(self.core.wonders, engine.key)
+                yield f"loads:{engine.key}", partial(Loads, engine, question, self._ring, wonders, every_s / 2)
         if wanted.processes:
             yield f"processes:{engine.key}", partial(Processes, engine)
         if wanted.nccl_debug:

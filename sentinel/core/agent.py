@@ -75,6 +75,16 @@ class AgentCore:
         """What is watched and how it stands, for status displays."""
         return tuple((watch.engine, watch.phase, watch.pulse) for watch in self._watches.values())
 
+    def wonders(self, key: str, now_s: float) -> bool:
+        """Whether an engine is half-way to a suspicion and nothing newer than its last progress tells its load."""
+        watch = self._watches.get(key)
+        silence_s = None if watch is None else watch.pulse.silence_s(now_s)
+        if watch is None or silence_s is None or silence_s < watch.pulse.limit_s(now_s) / 2:
+            return False
+        told_s = watch.pulse.gauges_at_s
+        stale = told_s is None or now_s - told_s >= self.settings.silence_floor_s / 2
+        return stale and bool(watch.pulse.outstanding())
+
     def _engine(self, engine: Engine) -> None:
         watch = self._watches.get(engine.key)
         if watch is None:

@@ -47,6 +47,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadQuestion:
+    """How to ask an engine for its load when it has no metrics page.
+
+    `paths` are tried in order, the first that exists is used. `samples` reads an answer's JSON as gauges by metric
+    family; empty when it is none.
+    """
+
+    paths: tuple[str, ...]
+    samples: Callable[[object], Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
     """Pure functions over process views.
 
@@ -61,6 +73,7 @@ class Adapter:
     deadline: Callable[[ProcessView], KillDeadline | None]
     url: Callable[[ProcessView], str | None]
     world_size: Callable[[ProcessView], int | None]
+    load: LoadQuestion | None = None
 
 
 def number(text: str | None, otherwise: float) -> float:

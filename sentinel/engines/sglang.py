@@ -1,9 +1,9 @@
 """SGLang: flags and process titles as of 0.4 to 0.5.23 (`srt/server_args.py`, `srt/utils/watchdog.py`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sentinel.core.identity import tags_of
-from sentinel.engines.adapter import Adapter, Place, ProcessView, loopback_url, number
+from sentinel.engines.adapter import Adapter, LoadQuestion, Place, ProcessView, loopback_url, number
 from sentinel.model.engine import KillDeadline
 
 WATCHDOG_S = 300.0
@@ -54,4 +54,30 @@ def world_size(root: ProcessView) -> int | None:
     return int(tp * pp * dp)
 
 
-ADAPTER = Adapter(name="sglang", claims=claims, place=place, deadline=deadline, url=url, world_size=world_size)
+def load_samples(answer: object) -> Mapping[str, float]:
+    """Running and waiting requests over all schedulers, from `/v1/loads` (0.5.10) or `/get_load` (0.5.0)."""
+    loads = answer.get("loads") if isinstance(answer, dict) else answer
+    running = waiting = 0.0
+    counted = False
+    for load in loads if isinstance(loads, list) else ():
+        if isinstance(load, dict):
+            queued = _count(load.get("num_waiting_reqs"))
+            active = _count(load.get("num_running_reqs", _count(load.get("num_reqs")) - queued))
+            counted |= "num_running_reqs" in load or "num_reqs" in load
+            running, waiting = running + active, waiting + queued
+    return {"sglang:num_running_reqs": running, "sglang:num_queue_reqs": waiting} if counted else {}
+
+
+def _count(value: object) -> float:
+    return max(0.0, float(value)) if isinstance(value, int | float) else 0.0
+
+
+ADAPTER = Adapter(
+    name="sglang",
+    claims=claims,
+    place=place,
+    deadline=deadline,
+    url=url,
+    world_size=world_size,
+    load=LoadQuestion(paths=("/v1/loads?include=core", "/get_load"), samples=load_samples),
+)
