@@ -8,7 +8,7 @@ from typing import Literal
 
 from sentinel.core.picture import Picture
 from sentinel.model import observation as seen
-from sentinel.model.observation import Observation
+from sentinel.model.observation import Observation, Origin
 from sentinel.report.axis import Axis, Tick
 from sentinel.report.clean import clip
 from sentinel.report.words import clock, many
@@ -45,7 +45,7 @@ class Moment:
     source: str
     speaker: str
     text: str
-    origin: str
+    origin: Origin
 
     @property
     def label(self) -> str:
@@ -107,8 +107,7 @@ def moments(picture: Picture) -> tuple[list[Moment], Mapping[str, int]]:
             if item.at_s is None:
                 untimed[source] += 1
                 continue
-            speaker, words = _speaker(picture, item), clip(text, TEXT_MAX)
-            found.append(Moment(item.at_s, tone, source, speaker, words, str(item.origin)))
+            found.append(Moment(item.at_s, tone, source, _speaker(picture, item), clip(text, TEXT_MAX), item.origin))
     found.sort(key=lambda moment: moment.at_s)
     return found, dict(untimed)
 
@@ -204,7 +203,7 @@ def _given(name: str, value: float | None) -> str:
 
 def _speaker(picture: Picture, item: Observation) -> str:
     rank = picture.rank_of(item)
-    return many("rank", [rank]) if rank is not None else item.host or ""
+    return f"rank {rank}" if rank is not None else item.host or ""
 
 
 def _lanes(inside: list[Moment], axis: Axis) -> Iterator[Lane]:
