@@ -11,6 +11,7 @@ import msgspec
 
 from sentinel.core.fact import Fact, Value
 from sentinel.core.rules import Case, Rule, When, advised, evaluate
+from sentinel.rulebook import UNITS
 
 WORLD_MIN = 4
 SHIFTS = (0.9, 1.1)
@@ -124,14 +125,14 @@ def _mutate_test(test: When) -> Iterator[tuple[When, str]]:
 
 
 def _shift(test: When, mine: str, other: str) -> Iterator[tuple[When, str]]:
-    """One bound turned round, and moved by ten per cent or by one."""
+    """One bound turned round, and moved by one where whole things are counted, else by ten per cent."""
     bound = getattr(test, mine)
     if bound is None:
         return
     if getattr(test, other) is None:
         turned = msgspec.structs.replace(test, **{mine: None, other: bound})
         yield turned, f"{test.fact} {mine} {bound} becomes {other}"
-    counted = mine.startswith("count")
+    counted = mine.startswith("count") or UNITS.get(test.fact or "") == "count"
     for moved in (bound - 1, bound + 1) if counted else [bound * shift for shift in SHIFTS]:
         if moved >= 0:
             yield msgspec.structs.replace(test, **{mine: moved}), f"{test.fact} {mine} {bound} becomes {moved:g}"

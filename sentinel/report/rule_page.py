@@ -74,6 +74,8 @@ def leaf(test: When) -> str:
         return f"{test.fact} is {_bounds(test.at_least, test.at_most)}"
     if (test.count_at_least, test.count_at_most) == (1, None):
         return f"{test.fact} names somebody"
+    if (test.count_at_least, test.count_at_most) == (None, 0):
+        return f"{test.fact} is empty"
     return f"{test.fact} has {_bounds(test.count_at_least, test.count_at_most)} members"
 
 
