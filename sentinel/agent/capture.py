@@ -78,9 +78,11 @@ class Capture:
         return self._finished(processes)
 
     def _pass(self, number: int, processes: Sequence[EngineProcess], rungs: tuple[Rung, ...]) -> None:
-        with ThreadPoolExecutor(WORKERS, thread_name_prefix="capture") as pool:
-            jobs = [pool.submit(self._climb, process, number, rungs) for process in processes]
-            wait(jobs, timeout=max(0.0, self._left_s()) + ladder.TOOL_DEADLINE_S)
+        pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="capture")
+        jobs = [pool.submit(self._climb, process, number, rungs) for process in processes]
+        wait(jobs, timeout=max(0.0, self._left_s()) + ladder.TOOL_DEADLINE_S)
+        # A worker that is stuck in the kernel must not keep the capture from ending.
+        pool.shutdown(wait=False, cancel_futures=True)
 
     def _climb(self, process: EngineProcess, number: int, rungs: tuple[Rung, ...]) -> None:
         for taken in ladder.climb(process.id, rungs, self._still_wanted):
