@@ -38,8 +38,9 @@ def _coverage(picture: Picture) -> Fact:
         says = "the engine captured CUDA graphs: their replays are in no log"
         word = "full" if _silent_while_working(picture) else "partial" if picture.memo(newest_calls) else "unknown"
         return Fact(value=word, cites=(Cite(says, captured),))
-    if picture.memo(newest_calls):
-        return Fact(value="unknown", missing=(LOGS,))
+    if calls := picture.memo(newest_calls):
+        first = next(iter(calls.values()))
+        return Fact(value="unknown", cites=(Cite("opCount stands still here", first.origin),), missing=(LOGS,))
     return unknown(LOGS)
 
 

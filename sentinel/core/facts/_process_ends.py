@@ -9,7 +9,7 @@ from sentinel.core.facts._placing import processes, rank_of_pid
 from sentinel.core.facts._processes import ENGINE, newest_tables, rank_of_row
 from sentinel.core.identity import Process
 from sentinel.core.picture import Picture
-from sentinel.model.observation import KernelEvent, KernelLog, Notice, ProcessExit, ProcessTable
+from sentinel.model.observation import KernelEvent, KernelLog, Notice, ProcessExit, ProcessTable, Stack
 
 _KILL_CODES = ("-9", "137")
 
@@ -37,8 +37,14 @@ def absent_ranks(picture: Picture) -> dict[int, Cite]:
             says = "has no process: the whole table of its host shows no engine"
         else:
             continue
-        found.update({rank: Cite(f"rank {rank} {says}", table.origin) for rank in absent})
+        seen_alive = picture.memo(_dumped_ranks)
+        found.update({rank: Cite(f"rank {rank} {says}", table.origin) for rank in absent - seen_alive})
     return found
+
+
+def _dumped_ranks(picture: Picture) -> set[int]:
+    """Ranks whose stack could be taken: a table that lacks one of these is cut, not the process gone."""
+    return {rank for rank, dumps in picture.by_rank(Stack).items() if any(dump.threads for dump in dumps)}
 
 
 def _is_empty_host(table: ProcessTable) -> bool:

@@ -18,6 +18,8 @@ from sentinel.model.observation import Origin
 SAMPLES_MIN = 5
 DIFFERENCE = 0.12
 """Smallest share by which an odd GPU differs; alike GPUs in one kernel stay within 5 %."""
+RELEASED_SHARE = 0.6
+"""A live process keeps its memory pools; only its end gives them back."""
 SPREADS = 4.0
 """The difference must exceed this many times the wobble of either GPU, or it is not steady."""
 
@@ -69,7 +71,35 @@ def _draws(picture: Picture) -> dict[int, _Draw]:
     return found
 
 
+def _released(picture: Picture) -> Fact:
+    """Ranks whose GPU memory shrank since the engine worked, while peers keep theirs: their process is gone."""
+    placed, states = picture.memo(ranks_of_devices), picture.memo(gpus)
+    kept: dict[int, float] = {}
+    cites: dict[int, Cite] = {}
+    for device, samples in picture.memo(devices).items():
+        used = [one.mem_used_mib for one in in_order(picture, samples) if one.mem_used_mib is not None]
+        gpu = states.get(device)
+        if gpu is not None and gpu.used_mib is not None and device in placed and len(used) >= SAMPLES_MIN:
+            most = max(used)
+            kept[placed[device]] = gpu.used_mib / most if most > 0 else 1.0
+            says = f"rank {placed[device]}'s GPU holds {gpu.used_mib:.0f} MiB of {most:.0f} MiB before"
+            cites[placed[device]] = Cite(says, gpu.origin)
+    if len(kept) < 2:
+        return unknown("GPU memory use of every rank before and during the silence")
+    released = sorted(rank for rank, share in kept.items() if share <= RELEASED_SHARE)
+    if len(released) == len(kept):
+        released = []
+    shown = [cites[rank] for rank in released or sorted(cites)[:1]]
+    return Fact(value=tuple(released), cites=tuple(shown))
+
+
 FACTS: tuple[FactSpec, ...] = (
+    FactSpec(
+        name="gpu.released_ranks",
+        unit="ranks",
+        about="Ranks whose GPU memory was given back while their peers keep theirs: the process behind it ended.",
+        compute=_released,
+    ),
     FactSpec(
         name="gpu.odd_spinning_ranks",
         unit="ranks",

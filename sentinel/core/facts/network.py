@@ -86,6 +86,17 @@ def _hard(picture: Picture) -> list[NcclNote]:
     return [note for note in _completions(picture) if note.fields.get("status") not in (FLUSHED, RECEIVER_NOT_READY)]
 
 
+def _listed(
+    picture: Picture, names: set[str] | set[int], cites: tuple[Cite, ...], kinds: tuple[type[Observation], ...]
+) -> Fact:
+    """A set with its places; an empty one cites a source that was looked through."""
+    if not cites:
+        looked = next(seen for kind in kinds for seen in picture.all(kind))
+        cites = (Cite("nothing of the kind in here", looked.origin),)
+    numbers = tuple(sorted(name for name in names if isinstance(name, int)))
+    return Fact(value=numbers or tuple(sorted(name for name in names if isinstance(name, str))), cites=cites)
+
+
 def _cite(note: NcclNote) -> Cite:
     return Cite(f"{note.host}: {note.text[:160]}", note.origin)
 
@@ -109,7 +120,7 @@ def _receiver_not_ready(picture: Picture) -> Fact:
         return unknown(LOGS)
     found = [note for note in _completions(picture) if note.fields.get("status") == RECEIVER_NOT_READY]
     hosts = {host for note in found if (host := _peer_host(picture, note)) is not None}
-    return Fact(value=tuple(sorted(hosts)), cites=tuple(_cite(note) for note in found[:6]))
+    return _listed(picture, hosts, tuple(_cite(note) for note in found[:6]), (NcclNote,))
 
 
 def addresses(picture: Picture) -> dict[str, str]:
@@ -141,7 +152,7 @@ def _hosts(picture: Picture) -> Fact:
     told = [note for note in (*_hard(picture), *_port_errors(picture)) if _came_first(picture, note) is not False]
     hosts = {note.host for note in told if note.host}
     hosts |= {host for note in told if note.topic == "ib_completion" and (host := _peer_host(picture, note))}
-    return Fact(value=tuple(sorted(hosts)), cites=tuple(_cite(note) for note in told[:6]))
+    return _listed(picture, hosts, tuple(_cite(note) for note in told[:6]), (NcclNote,))
 
 
 def _devices(picture: Picture) -> Fact:
@@ -149,7 +160,7 @@ def _devices(picture: Picture) -> Fact:
         return unknown(LOGS)
     told = [note for note in (*_hard(picture), *_port_errors(picture)) if note.fields.get("device")]
     names = {f"{note.host}:{note.fields['device']}" for note in told}
-    return Fact(value=tuple(sorted(names)), cites=tuple(_cite(note) for note in told[:6]))
+    return _listed(picture, names, tuple(_cite(note) for note in told[:6]), (NcclNote,))
 
 
 def _first_cause(picture: Picture) -> Fact:
@@ -181,7 +192,8 @@ def _peer_closed(picture: Picture) -> Fact:
     told: list[NcclNote | Notice] = [note for note in picture.all(NcclNote) if note.topic == "peer_closed"]
     told += [notice for notice in picture.all(Notice) if notice.notice == "peer_closed"]
     ranks = {rank for seen in told if (rank := picture.rank_of(seen)) is not None}
-    return Fact(value=tuple(sorted(ranks)), cites=tuple(Cite(seen.text[:160], seen.origin) for seen in told[:6]))
+    cites = tuple(Cite(seen.text[:160], seen.origin) for seen in told[:6])
+    return _listed(picture, ranks, cites, (NcclNote, Notice))
 
 
 # --- the card itself ---------------------------------------------------------------------------------------------
@@ -220,7 +232,7 @@ def _card(events: frozenset[str], picture: Picture) -> Fact:
     cites = tuple(Cite(f"{host}: {words}", origin) for host, words, origin in found[:6])
     if not found and not picture.has(KernelLog) and not picture.has(KernelEvent):
         return unknown(KERNEL)
-    return Fact(value=tuple(sorted({host for host, _, _ in found})), cites=cites)
+    return _listed(picture, {host for host, _, _ in found}, cites, (KernelLog, KernelEvent))
 
 
 def _link_down(picture: Picture) -> Fact:

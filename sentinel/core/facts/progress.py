@@ -16,7 +16,21 @@ from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.facts import _serving as serving
 from sentinel.core.facts._serving import Step
 from sentinel.core.picture import Picture
-from sentinel.model.observation import Decode, EngineStats, Notice, Origin, Prefill
+from sentinel.model.observation import (
+    Decode,
+    EngineStats,
+    FlightTrace,
+    GpuSample,
+    HealthProbe,
+    Notice,
+    Origin,
+    Prefill,
+    ProcessTable,
+    Ras,
+    Scrape,
+    Stack,
+    ThreadTable,
+)
 
 PROGRESS = "an engine log with progress lines, or two scrapes of its metrics"
 DEATHS = ("engine_dead", "worker_died", "subprocess_exit", "sigquit", "exit")
@@ -59,8 +73,23 @@ def state(picture: Picture) -> State:
     if (death := _death(picture, marks)) is not None:
         return State(_outstanding(picture), False, silence_s, (*cites, Cite(death.text[:160], death.origin)))
     if silence_s <= picture.memo(serving.limit_s):
+        if (later := picture.memo(_perhaps_later)) is not None:
+            says = "taken at an unknown time, perhaps long after the last dated line"
+            return State(None, None, silence_s, (*cites, Cite(says, later)))
         return State(False, True, silence_s, cites)
     return State(_outstanding(picture), False, silence_s, cites)
+
+
+def _perhaps_later(picture: Picture) -> Origin | None:
+    """A snapshot without a time: people take stacks of engines that stand still, after the log ended.
+
+    Another source with times that ends with the log says that nobody waited long before collecting.
+    """
+    clocked = (seen for kind in (GpuSample, Scrape, HealthProbe, ProcessTable) for seen in picture.all(kind))
+    if picture.now_s is not None or any(seen.at_s is not None for seen in clocked):
+        return None
+    snapshots = (seen for kind in (Stack, ThreadTable, Ras, FlightTrace) for seen in picture.all(kind))
+    return next((seen.origin for seen in snapshots if seen.at_s is None), None)
 
 
 def _newest(pair: serving.Pair, marks: tuple[timeline.Mark, ...]) -> bool:
