@@ -21,7 +21,7 @@ from sentinel.model.stamp import Stamp
 PARSERS: dict[str, tuple[LogParser, ...]] = {
     "sglang": (sglang_log.PARSER, torch_log.PARSER),
     "vllm": (vllm_log.PARSER, torch_log.PARSER),
-    "packaged": (packaged_log.PARSER, sglang_log.PARSER, torch_log.PARSER),
+    "packaged": (packaged_log.PARSER, torch_log.PARSER),
     "trtllm": (trtllm_log.PARSER, torch_log.PARSER),
 }
 PIECES_PER_POLL = 4
