@@ -15,7 +15,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Module:
     """One Python file. `room` is the first folder below `sentinel`, or the file's own name there."""
 
@@ -29,17 +29,35 @@ class Module:
         parts = Path(self.path).with_suffix("").parts
         return parts[0] if parts[0] != "sentinel" else parts[1]
 
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree."""
+        return _nodes(self)
+
     def functions(self) -> Iterator[Function]:
         """Every function and method, nested ones included."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, Function):
-                yield node
+        yield from (node for node in self.nodes if isinstance(node, Function))
+
+    def imports(self) -> Iterator[ast.Import | ast.ImportFrom]:
+        """Every import, at any depth of the file."""
+        yield from (node for node in self.nodes if isinstance(node, ast.Import | ast.ImportFrom))
 
     def calls(self) -> Iterator[tuple[str, ast.Call]]:
-        """Every call with the dotted name of what is called, as written."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call):
-                yield ast.unparse(node.func), node
+        """Every call with the dotted name of what is called; "" for what has none, such as the result of a call."""
+        yield from ((_dotted(node.func), node) for node in self.nodes if isinstance(node, ast.Call))
+
+
+@cache
+def _nodes(module: Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(module.tree))
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (start := _dotted(node.value)):
+        return f"{start}.{node.attr}"
+    return ""
 
 
 @cache

@@ -68,9 +68,8 @@ def test_pickles_are_only_read_by_the_restricted_unpickler() -> None:
     users = {
         module.path
         for module in sources.product()
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        and re.search(r"\b(c?[pP]ickle|dill|shelve|marshal)\b", ast.unparse(node))
+        for node in module.imports()
+        if re.search(r"\b(c?[pP]ickle|dill|shelve|marshal)\b", ast.unparse(node))
     }
 
     assert users == {UNPICKLER}
@@ -93,7 +92,7 @@ def test_yaml_is_only_read_by_a_safe_loader() -> None:
 
 def catch_alls(module: sources.Module) -> Iterator[ast.ExceptHandler]:
     """Handlers of every exception that do not raise it again at their end."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ExceptHandler):
             caught = "" if node.type is None else ast.unparse(node.type)
             last = node.body[-1]
@@ -119,11 +118,6 @@ def test_tests_neither_sleep_nor_replace_our_own_code() -> None:
     bad = {"time.sleep", "sleep", "patch", "mock.patch", "monkeypatch.setattr", "mocker.patch"}
     tests = [module for module in sources.modules() if module.path.startswith("tests/")]
     called = [f"{module.path}:{call.lineno} {name}" for module in tests for name, call in module.calls() if name in bad]
-    mocking = [
-        module.path
-        for module in tests
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Import | ast.ImportFrom) and "unittest.mock" in ast.unparse(node)
-    ]
+    mocking = [module.path for module in tests for node in module.imports() if "unittest.mock" in ast.unparse(node)]
 
     assert called == [] and mocking == []

@@ -42,10 +42,10 @@ IMPURE = {
 
 def imported(module: sources.Module) -> Iterator[str]:
     """Dotted names of everything imported, at any depth of the file."""
-    for node in ast.walk(module.tree):
+    for node in module.imports():
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             start = "." * node.level + (node.module or "")
             yield from (f"{start}.{alias.name}" for alias in node.names)
 

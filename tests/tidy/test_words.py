@@ -35,7 +35,7 @@ def silent(module: sources.Module) -> Iterator[str]:
         yield module.path
     if PurePosixPath(module.path).name.startswith("_") and not module.path.endswith("__init__.py"):
         return
-    for parent in ast.walk(module.tree):
+    for parent in module.nodes:
         hidden = isinstance(parent, ast.ClassDef) and parent.name.startswith("_")
         if isinstance(parent, ast.Module | ast.ClassDef) and not hidden:
             for node in parent.body:
