@@ -5,7 +5,7 @@
 from random import Random
 
 from sentinel.testing.generator import host_writer, vllm_writer
-from sentinel.testing.generator.fleet import make_fleet
+from sentinel.testing.generator.fleet import Rank, make_fleet
 from sentinel.testing.generator.nccl_writer import completion_error
 from sentinel.testing.generator.story import Label, Story, hang, serve, victim_rank
 
@@ -20,59 +20,48 @@ def _faulty(rng: Random, *, several: bool = False) -> Story:
     return story
 
 
+def _driver_lines(kind: str, rank: Rank, name: str, rng: Random) -> list[tuple[float, str]]:
+    """What the driver prints for one kind of failure, with the seconds after the failure."""
+    bus = f"{rank.bus:02x}"
+    xid, whose = f"NVRM: Xid (PCI:0000:{bus}:00): ", f"pid={rank.pid}, name={name}"
+    recovery = f"{xid}154, GPU recovery action changed from 0x0 (None) to "
+    match kind:
+        case "bus":
+            lost = "GPU has fallen off the bus."
+            lines = f"{xid}79, pid='<unknown>', name=<unknown>, {lost}\nNVRM: GPU 0000:{bus}:00.0: {lost}"
+            return [(0.0, lines), (0.4, f"{recovery}0x2 (Node Reboot Required)")]
+        case "bare_bus":
+            lines = (
+                f"NVRM: The NVIDIA GPU 0000:{bus}:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\n"
+                "NVRM: fallen off the bus and is not responding to commands."
+            )
+            return [(0.0, lines)]
+        case "ecc":
+            error = "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer"
+            contained = f"{xid}{rng.choice(('94', '95'))}, {whose}, Contained: SM (0x1). RST: No, D-RST: No"
+            return [
+                (0.0, f"{xid}48, {whose}, {error} at partition 5, subpartition 0."),
+                (0.2, contained),
+                (0.5, f"{recovery}0x4 (Drain and Reset)"),
+            ]
+        case "firmware":
+            timeout = f"Timeout after 45s of waiting for RPC response from GPU{rank.local} GSP!"
+            expected = "Expected function 76 (GSP_RM_CONTROL) sequence 4411 (0x20801702 0x4)."
+            return [(1.0, f"{xid}119, {whose}, {timeout} {expected}"), (2.0, f"{recovery}0x1 (GPU Reset Required)")]
+        case _:
+            link = "fatal error detected on link 4(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
+            return [(0.0, f"{xid}74, {whose}, NVLink: {link}")]
+
+
 def gpu(rng: Random) -> Story:
     """A GPU fails at the second decode stops: lost from the bus, uncorrectable memory, stuck firmware, broken NVLink."""
     story = _faulty(rng)
     who = victim_rank(story)
     rank = story.rank(who)
     at = story.t0_s + rng.uniform(-0.6, 0.8)
-    xid = f"NVRM: Xid (PCI:0000:{rank.bus:02x}:00): "
-    name = story.fleet.title(rank)[:15]
     kind = rng.choice(("bus", "bare_bus", "ecc", "firmware", "nvlink"))
-    if kind == "bus":
-        story.printk(
-            at,
-            f"{xid}79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\nNVRM: GPU 0000:{rank.bus:02x}:00.0: GPU has fallen off the bus.",
-            rank.host,
-        )
-        story.printk(
-            at + 0.4, f"{xid}154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", rank.host
-        )
-    elif kind == "bare_bus":
-        story.printk(
-            at,
-            f"NVRM: The NVIDIA GPU 0000:{rank.bus:02x}:00.0\nNVRM: (PCI ID: 10de:2330) installed in this system has\nNVRM: fallen off the bus and is not responding to commands.",
-            rank.host,
-        )
-    elif kind == "ecc":
-        story.printk(
-            at,
-            f"{xid}48, pid={rank.pid}, name={name}, An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition 5, subpartition 0.",
-            rank.host,
-        )
-        story.printk(
-            at + 0.2,
-            f"{xid}{rng.choice(('94', '95'))}, pid={rank.pid}, name={name}, Contained: SM (0x1). RST: No, D-RST: No",
-            rank.host,
-        )
-        story.printk(
-            at + 0.5, f"{xid}154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)", rank.host
-        )
-    elif kind == "firmware":
-        story.printk(
-            at + 1,
-            f"{xid}119, pid={rank.pid}, name={name}, Timeout after 45s of waiting for RPC response from GPU{rank.local} GSP! Expected function 76 (GSP_RM_CONTROL) sequence 4411 (0x20801702 0x4).",
-            rank.host,
-        )
-        story.printk(
-            at + 2, f"{xid}154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", rank.host
-        )
-    else:
-        story.printk(
-            at,
-            f"{xid}74, pid={rank.pid}, name={name}, NVLink: fatal error detected on link 4(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
-            rank.host,
-        )
+    for later_s, line in _driver_lines(kind, rank, story.fleet.title(rank)[:15], rng):
+        story.printk(at + later_s, line, rank.host)
     if kind in ("bus", "bare_bus"):
         story.states[who].gpu = "lost"
     story.focus = (who, (who + 1) % story.fleet.world)
