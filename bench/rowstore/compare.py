@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import methods
 import numpy as np
+from sentinel_engine.rowstore import native
+
+import methods
 from intervals import Estimate, bootstrap
 from methods import ROW_BYTES, Method, PeerMethod, StoreMethod
 from workloads import DECODE_ROWS, PREFILL_ROWS, Popularity, Sampler, ragged_sizes
@@ -121,8 +123,8 @@ def rows_of(table: Table, reference: str) -> list[str]:
     """Markdown lines, best first; the ratio is to `reference`."""
     base = float(np.median(table[reference].rows_per_s)) if reference in table else 0.0
     lines = [
-        f"| method | rows/s, median [95 %] | ÷ {reference} | p50 µs | p99 µs | p99.9 µs | "
-        "CPU s / M rows | reads / row |",
+        f"| method | rows/s, median [95 %] | ÷ {reference} | p50 µs | p99 µs | p99.9 µs | CPU s "
+        + "/ M rows | reads / row |",
         "|---|---|---|---|---|---|---|---|",
     ]
     ordered = sorted(table.items(), key=lambda item: -float(np.median(item[1].rows_per_s)))
@@ -258,7 +260,7 @@ def zipf_section(
 
 def ram_section(report: Report, options: argparse.Namespace) -> None:
     table = methods.make_table(options.folder, options.ram_rows)
-    array = methods.native.formula_rows(
+    array = native.formula_rows(
         methods.LAYER, np.arange(options.ram_rows, dtype=np.int64), ROW_BYTES
     )
     page = options.folder / "bench.page"

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-
 from sentinel_engine.rowstore import FP8, Header, Slice, Store, formula_source, native, write_table
+
 from workloads import Ids
 
 LAYER = 1
@@ -50,7 +50,7 @@ class StoreMethod:
 
     def __init__(self, name: str, table: Path, **settings: str | int | Path) -> None:
         self.name = name
-        self.store = Store(table, lanes=1, reserve_bytes=0, **settings)
+        self.store = Store(table, inject=False, lanes=1, reserve_bytes=0, **settings)
         self._request = native.Request(layer=LAYER)
         self._reads = 0
 
@@ -118,7 +118,7 @@ class ArrayMethod:
         return None
 
     def close(self) -> None:
-        self._gather = lambda ids, out: None
+        self._gather = lambda _ids, _out: None
 
 
 def numpy_take(array: Rows) -> ArrayMethod:
@@ -146,7 +146,7 @@ def torch_index_select(array: Rows) -> ArrayMethod | None:
 
 def build_peers() -> ctypes.CDLL:
     """Compile the peers, with the key-value stores whose headers are installed."""
-    flags = []
+    flags: list[str] = []
     for define, header, library in (
         ("WITH_LMDB", "lmdb.h", "lmdb"), ("WITH_ROCKSDB", "rocksdb/db.h", "rocksdb"),
     ):  # fmt: skip
@@ -156,18 +156,18 @@ def build_peers() -> ctypes.CDLL:
     command = ["g++", "-std=c++20", "-O2", "-fPIC", "-shared", "-pthread", str(PEERS_SOURCE),
                "-o", str(target), *flags]
     subprocess.run(command, check=True)
-    library = ctypes.CDLL(str(target))
-    library.peer_open.restype = ctypes.c_void_p
-    library.peer_open.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64)
-    library.peer_close.argtypes = (ctypes.c_void_p,)
-    library.peer_gather.argtypes = (
+    peers = ctypes.CDLL(str(target))
+    peers.peer_open.restype = ctypes.c_void_p
+    peers.peer_open.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint64)
+    peers.peer_close.argtypes = (ctypes.c_void_p,)
+    peers.peer_gather.argtypes = (
         ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p,
     )  # fmt: skip
-    library.peer_loaded.argtypes = (ctypes.c_void_p,)
-    library.peer_load.argtypes = (
+    peers.peer_loaded.argtypes = (ctypes.c_void_p,)
+    peers.peer_load.argtypes = (
         ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p,
     )  # fmt: skip
-    return library
+    return peers
 
 
 def make_table(folder: Path, rows: int) -> Path:

@@ -14,9 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-
-from sentinel_engine.rowstore import FP8, Header, Slice, Store, StoreRefused, formula_source
-from sentinel_engine.rowstore import native, write_table
+from sentinel_engine.rowstore import (
+    FP8,
+    Header,
+    Slice,
+    Store,
+    StoreRefused,
+    formula_source,
+    native,
+    write_table,
+)
 
 LAYER = 1
 HARD_MS = 2000

@@ -8,8 +8,9 @@ import statistics
 import time
 from pathlib import Path
 
-import methods
 import numpy as np
+
+import methods
 from intervals import bootstrap
 from methods import ROW_BYTES, StoreMethod
 from workloads import DECODE_ROWS, Popularity

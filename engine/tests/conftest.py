@@ -1,4 +1,4 @@
-"""Tables whose every byte is a function of (layer, row), and processes that say when they are ready."""
+"""Tables whose every byte is a function of (layer, row), and processes that say when ready."""
 
 import os
 import subprocess
@@ -11,8 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sentinel_engine.rowstore import FP8, Header, HeadRange, Slice, formula_source, write_table
-from sentinel_engine.rowstore import native
+from sentinel_engine.rowstore import (
+    FP8,
+    Header,
+    HeadRange,
+    Slice,
+    formula_source,
+    native,
+    write_table,
+)
 from sentinel_engine.rowstore.geometry import RowFormat
 
 LAYER = 7
@@ -43,7 +50,9 @@ def expected_rows(
     return rows
 
 
-def some_ids(count: int, seed: int = 0, ranges: tuple[HeadRange, ...] = RANGES) -> NDArray[np.int64]:
+def some_ids(
+    count: int, seed: int = 0, ranges: tuple[HeadRange, ...] = RANGES
+) -> NDArray[np.int64]:
     """Random global ids of the slice."""
     part = Slice(ranges)
     everything = part.global_ids(0, part.rows)

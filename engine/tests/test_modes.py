@@ -13,7 +13,6 @@ from sentinel_engine.rowstore import telemetry_layout as layout
 from sentinel_engine.rowstore.geometry import PAGE_BYTES
 from sentinel_engine.rowstore.manifest import manifest_path
 
-NO_RESERVE = {"reserve_bytes": 0}
 TOO_MUCH = 1 << 45
 
 
@@ -36,6 +35,11 @@ class Load:
         for thread in self._threads:
             thread.join()
 
+    def expect_more(self) -> None:
+        """Wait until every lane had time for another gather."""
+        seen = self.gathers
+        eventually(lambda: self.gathers > seen + 3, "gathers go on")
+
     def _work(self, lane: int) -> None:
         batches = [some_ids(150, seed=8 * lane + k) for k in range(8)]
         answers = [expected_rows(ids) for ids in batches]
@@ -54,20 +58,19 @@ class Load:
 def test_switching_back_and_forth_under_load(table: Path, io: str, grace_ms: int) -> None:
     with (
         Store(table, mode="nvme", io=io, lanes=3, grace_ms=grace_ms, cache_bytes=300_000,
-              fill_share_percent=100, **NO_RESERVE) as store,
+              fill_share_percent=100, reserve_bytes=0) as store,
         Load(store, 3) as load,
     ):
         for turn in range(20):
             state = store.switch(("ram", "nvme")[turn % 2])
             assert state.status == "ok", state.reason
-            seen = load.gathers
-            eventually(lambda seen=seen: load.gathers > seen + 3, "gathers go on")
+            load.expect_more()
 
     assert load.wrong == [] and load.modes == {"nvme", "ram"} and load.gathers > 20
 
 
 def test_a_switch_within_the_grace_period_takes_the_kept_backend(table: Path) -> None:
-    with Store(table, mode="nvme", lanes=1, **NO_RESERVE) as store:
+    with Store(table, mode="nvme", lanes=1, reserve_bytes=0) as store:
         store.switch("ram")
         assert "kept from before" in store.switch("nvme").reason
         assert store.switch("nvme").reason == "already in this mode"
@@ -77,7 +80,7 @@ def test_the_cache_is_warm_after_a_stay_in_ram(table: Path, tmp_path: Path) -> N
     page = tmp_path / "page"
     ids = np.unique(some_ids(300))
     with Store(table, mode="nvme", lanes=1, grace_ms=0, prefault="no", telemetry=page,
-               **NO_RESERVE) as store:
+               reserve_bytes=0) as store:
         store.gather(LAYER, ids)
         store.switch("ram")
         eventually(
@@ -107,7 +110,7 @@ def test_a_damaged_table_never_reaches_ram(table: Path, tmp_path: Path) -> None:
         file.seek(100 * PAGE_BYTES + 5)
         file.write(b"rot")
     good = np.arange(101, 200, dtype=np.int64)
-    with Store(copy, mode="nvme", lanes=1, **NO_RESERVE) as store:
+    with Store(copy, mode="nvme", lanes=1, reserve_bytes=0) as store:
         state = store.switch("ram")
         assert state.status == "corrupt" and "rowstore verify" in state.reason
         got = store.gather(LAYER, good)
@@ -118,7 +121,7 @@ def test_a_damaged_table_never_reaches_ram(table: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_faults")
 def test_a_read_error_while_filling_rolls_back(table: Path) -> None:
-    with Store(table, mode="nvme", lanes=1, inject=True, **NO_RESERVE) as store:
+    with Store(table, mode="nvme", lanes=1, inject=True, reserve_bytes=0) as store:
         store.inject("fault=eio count=1")
         state = store.switch("ram")
         assert state.status == "io" and store.gather(LAYER, some_ids(9)).mode == "nvme"
@@ -126,7 +129,7 @@ def test_a_read_error_while_filling_rolls_back(table: Path) -> None:
 
 
 def test_auto_moves_to_ram_when_it_fits(table: Path) -> None:
-    with Store(table, mode="auto", lanes=1, **NO_RESERVE) as store:
+    with Store(table, mode="auto", lanes=1, reserve_bytes=0) as store:
         eventually(lambda: store.gather(LAYER, some_ids(9)).mode == "ram", "auto reaches ram")
 
 
@@ -141,7 +144,7 @@ def test_auto_flees_to_ram_when_the_circuit_opens(tmp_path: Path) -> None:
     """The table did not fit when the store was opened; the drive dies; memory is there now."""
     path = make_table(tmp_path / "t.rws")
     with Store(path, mode="auto", lanes=1, inject=True, hard_ms=50, warn_ms=20, soft_ms=10,
-               cache_policy="none", **NO_RESERVE) as store:
+               cache_policy="none", reserve_bytes=0) as store:
         eventually(lambda: store.switch_state().status == "ok", "the first switch ended")
         store.switch("nvme")
         store.inject("fault=lost count=40")
@@ -154,7 +157,7 @@ def test_other_lanes_leave_legacy_while_one_hangs_in_it(table: Path, tmp_path: P
     out = np.empty((1, 264), np.uint8)
     ids = some_ids(1)
     with Store(table, mode="legacy", lanes=2, cache_bytes=0, inject=True, telemetry=page,
-               **NO_RESERVE) as store:
+               reserve_bytes=0) as store:
         store.inject("fault=stall ms=600000 count=1")
         ticket = store.submit(LAYER, ids, out, lane=0)
         eventually(lambda: layout.read_lane(page.read_bytes(), 0).state == "wait_io", "hung")
@@ -169,7 +172,7 @@ def test_other_lanes_leave_legacy_while_one_hangs_in_it(table: Path, tmp_path: P
 
 def test_progress_and_residency_are_on_the_page(table: Path, tmp_path: Path) -> None:
     page = tmp_path / "page"
-    with Store(table, mode="ram", lanes=1, telemetry=page, **NO_RESERVE):
+    with Store(table, mode="ram", lanes=1, telemetry=page, reserve_bytes=0):
         gauges = layout.read_record(page.read_bytes(), "gauges")
 
     data_bytes = table.stat().st_size - PAGE_BYTES
@@ -178,7 +181,7 @@ def test_progress_and_residency_are_on_the_page(table: Path, tmp_path: Path) -> 
 
 
 def test_unknown_modes_and_second_switches_are_refused(table: Path) -> None:
-    with Store(table, mode="nvme", lanes=1, **NO_RESERVE) as store:
+    with Store(table, mode="nvme", lanes=1, reserve_bytes=0) as store:
         with pytest.raises(StoreRefused, match="nvme, ram, legacy"):
             store.set_mode("tape")
         store.set_mode("ram")

@@ -15,8 +15,8 @@ ENGINES = ("inline", "uring", "aio", "pool")
 SMALL_CACHE = 300_000  # a tenth of the table, so that sets fill and evict
 
 
-def check(store: Store, ids: np.ndarray, **options: int) -> None:
-    got = store.gather(LAYER, ids, **options)
+def check(store: Store, ids: np.ndarray) -> None:
+    got = store.gather(LAYER, ids)
     assert got.status == "ok"
     np.testing.assert_array_equal(got.rows, expected_rows(ids))
 
@@ -214,4 +214,4 @@ def test_hints_fill_the_cache(table: Path, tmp_path: Path) -> None:
 )
 def test_wrong_settings_say_what_is_right(table: Path, setting: dict[str, str], text: str) -> None:
     with pytest.raises(StoreRefused, match=text):
-        Store(table, **setting)
+        Store(table, inject=False, **setting)
