@@ -69,11 +69,20 @@ class Simulation:
     frozen_at_s: float | None = None
     events: list[AnyEvent] = field(default_factory=list)
     keep_events: bool = False
+    captures_return: bool = True
+    effects_per_event: list[int] = field(default_factory=list)
     _core: AgentCore = field(init=False)
     _dice: Random = field(init=False)
     _running: int = 0
     _tokens: float = 0.0
     _step_s: float = 0.05
+    _pace: tuple[float, float, float] = (0.0, 1.0, 0.0)
+    _capturing: str | None = None
+
+    @property
+    def near_misses(self) -> int:
+        """Suspicions that ended by themselves."""
+        return self._core.near_misses
 
     def __post_init__(self) -> None:
         self._core = AgentCore(self.rules)
@@ -136,12 +145,11 @@ class Simulation:
         if self.clock.mono_s >= end_s:
             self._idle()
             return
-        self._tokens += 40.0 * self._running
         self._see(Decode(origin=_LOG, engine="sglang", running=self._running, queued=0, throughput=40 / self._step_s))
-        pause_s = 40 * self._step_s * self._dice.uniform(0.9, 1.2)
-        if self._dice.random() < 0.01:
-            pause_s += self._dice.uniform(0.5, 4.0)
-        self.clock.call_in(pause_s, lambda: self._decode(end_s))
+        work_s = 40 * self._step_s * self._dice.uniform(0.9, 1.2)
+        pause_s = self._dice.uniform(0.5, 4.0) if self._dice.random() < 0.01 else 0.0
+        self._pace = (self.clock.mono_s, work_s, 40.0 * self._running)
+        self.clock.call_in(work_s + pause_s, lambda: self._decode(end_s))
 
     def _idle(self) -> None:
         self._running = 0
@@ -152,7 +160,16 @@ class Simulation:
         self._scrape_once()
         self.clock.call_in(2.0, self._scrape)
 
+    def _steps(self) -> None:
+        """Count the tokens of the steps since the last look: the counter advances with every step, not with lines."""
+        begin_s, work_s, tokens = self._pace
+        done = min(1.0, (self.clock.mono_s - begin_s) / work_s)
+        self._tokens += done * tokens
+        self._pace = (self.clock.mono_s, max(1e-3, begin_s + work_s - self.clock.mono_s), (1.0 - done) * tokens)
+
     def _scrape_once(self) -> None:
+        if self.frozen_rank is None:
+            self._steps()
         samples = {
             "sglang:num_running_reqs": float(self._running),
             "sglang:num_queue_reqs": 0.0,
@@ -167,10 +184,16 @@ class Simulation:
     def _send(self, event: AnyEvent) -> None:
         if self.keep_events:
             self.events.append(event)
-        for effect in self._core.step(event):
+        effects = self._core.step(event)
+        if self.keep_events:
+            self.effects_per_event.append(len(effects))
+        for effect in effects:
             self.log.effects.append((self.clock.mono_s, effect))
             self._check(effect)
             if isinstance(effect, StartCapture):
+                assert self._capturing is None, "two captures at once"
+                self._capturing = effect.incident
+            if isinstance(effect, StartCapture) and self.captures_return:
                 self.clock.call_in(CAPTURE_S, partial(self._captured, effect.incident))
 
     def _check(self, effect: AnyEffect) -> None:
@@ -191,6 +214,7 @@ class Simulation:
             for seen in (*self._rank_evidence(rank, stopped), _gpu(rank, busy=not stopped)):
                 self._see(seen)
         done = tuple(range(self.ranks))
+        self._capturing = None
         self._send(CaptureEnded(at=self.clock.now(), incident=incident, complete=True, ranks_with_stacks=done))
 
     def _rank_evidence(self, rank: int, stopped: bool) -> tuple[AnyObservation, ...]:

@@ -214,7 +214,7 @@ def _program(story: Story, steps: int) -> None:
     program: list[Call] = []
     for step in range(steps):
         size = rng.choice((1, 2, 4, 8, 16, 32))
-        replays = 0 if story.eager or step == 0 else rng.randrange(1, 50)  # the first eager call comes before any replay
+        replays = 0 if story.eager or step == 0 else rng.randrange(1, 50)  # no replay before the first eager call
         for index, (op, comm, count, dtype) in enumerate(shape):
             scaled = count * size if count > 1 else count
             program.append(Call(op, comm, scaled, dtype, step, replays if index == 0 else 0))
