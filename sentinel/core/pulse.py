@@ -18,6 +18,9 @@ WAITING_GAUGES = ("sglang:num_queue_reqs", "vllm:num_requests_waiting", "sentine
 HISTORY_MAX_S = 3600.0
 PREFILL_FLOOR_TPS = 200.0
 """Prompt tokens a second that even a slow prefill reaches; bounds how long one chunk may be silent."""
+UNPACED_FACTOR = 1.75
+"""Times the floor: how long an engine may be silent whose pace in the present burst of work is not known yet. Forty
+steps of 200 ms with a pause for garbage collection between two lines are healthy."""
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class Pulse:
     _counters: dict[str, float] = field(default_factory=dict)
     _prefill_tps: float = 0.0
     _interval_s: float | None = None
+    _counted: bool = False
 
     def note(self, at: Stamp, seen: AnyObservation) -> bool:
         """Learn from one observation; True when it shows progress."""
@@ -76,7 +80,9 @@ class Pulse:
         """How long the engine may be silent now before it is suspected."""
         if self.booting and not self.ready:
             return self.settings.boot_silence_s
-        limit_s = max(self.settings.silence_factor * (self.interval_s or 0.0), self.settings.silence_floor_s)
+        paced = self._interval_s is not None or self._counted
+        floor_s = self.settings.silence_floor_s * (1.0 if paced else UNPACED_FACTOR)
+        limit_s = max(self.settings.silence_factor * (self._interval_s or 0.0), floor_s)
         if not self.served:
             # The first request after a start warms up kernels and caches: 18 s to its first token was healthy.
             limit_s = max(limit_s, self.settings.first_token_s)
@@ -111,7 +117,8 @@ class Pulse:
     def _line(self, kind: str, when_s: float) -> None:
         before_s = self._line_s.get(kind)
         # Lines across an idle or suspicious gap say nothing about the step rate.
-        if before_s is not None and self.running and 0.0 <= when_s - before_s <= self.settings.silence_floor_s:
+        longest_s = UNPACED_FACTOR * self.settings.silence_floor_s
+        if before_s is not None and self.running and 0.0 <= when_s - before_s <= longest_s:
             self._gaps.append(when_s - before_s)
             self._interval_s = median(self._gaps) if len(self._gaps) >= 2 else None
         self._line_s[kind] = when_s
@@ -123,6 +130,10 @@ class Pulse:
         self.prefill_until_s = when_s + max(self.settings.silence_floor_s, chunk.new_tokens / rate)
 
     def _work(self, running: int | None, waiting: int | None) -> None:
+        if not self.outstanding() and (running or waiting):
+            # The pace of the last burst of work says little about the next one, with other lengths and batch sizes.
+            self._gaps.clear()
+            self._interval_s = None
         self.running = running if running is not None else self.running
         self.waiting = waiting if waiting is not None else self.waiting
 
@@ -141,6 +152,7 @@ class Pulse:
                 before = self._counters.get(series)
                 moved |= before is not None and value > before
                 self.served |= value > 0
+                self._counted |= value > 0
                 self._counters[series] = value
         return moved and self._progress(when_s, serving=True)
 
