@@ -2,6 +2,7 @@
 
 from sentinel.core.fact import FactSpec
 from sentinel.core.facts import (
+    call_order_ranks,
     collectives,
     engine,
     gpu,
@@ -28,6 +29,7 @@ CATALOGUE: tuple[FactSpec, ...] = (
     *stack_groups.FACTS,
     *stack_threads.FACTS,
     *collectives.FACTS,
+    *call_order_ranks.FACTS,
     *network.FACTS,
     *gpu.FACTS,
     *gpu_power.FACTS,

@@ -14,6 +14,7 @@ from statistics import median
 from sentinel.core import timeline
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.facts import _serving as serving
+from sentinel.core.facts._gpu_state import gpus
 from sentinel.core.facts._serving import Step
 from sentinel.core.picture import Picture
 from sentinel.model.observation import (
@@ -83,10 +84,12 @@ def state(picture: Picture) -> State:
 def _perhaps_later(picture: Picture) -> Origin | None:
     """A snapshot without a time: people take stacks of engines that stand still, after the log ended.
 
-    Another source with times that ends with the log says that nobody waited long before collecting.
+    Another source with times that ends with the log, or a GPU seen at work, says that nobody waited long.
     """
     clocked = (seen for kind in (GpuSample, Scrape, HealthProbe, ProcessTable) for seen in picture.all(kind))
     if picture.now_s is not None or any(seen.at_s is not None for seen in clocked):
+        return None
+    if any(gpu.state == "compute" for gpu in picture.memo(gpus).values()):
         return None
     snapshots = (seen for kind in (Stack, ThreadTable, Ras, FlightTrace) for seen in picture.all(kind))
     return next((seen.origin for seen in snapshots if seen.at_s is None), None)
