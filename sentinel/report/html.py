@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from sentinel import __version__
+from sentinel.core import timeline as core_timeline
 from sentinel.core.fact import Fact
 from sentinel.core.picture import Picture
 from sentinel.model.verdict import Verdict
@@ -81,7 +82,7 @@ def render(judged: Judged, title: str, sources: Sources | None = None) -> str:
             ranks=ranks.table(verdict, picture, judged.facts),
             supports=strongest(verdict.evidence, supports=True),
             contradicts=strongest(verdict.evidence, supports=False),
-            silence=lasting(axis.end_s - axis.t0_s) if axis and axis.t0_s is not None and verdict.stalled else None,
+            silence=_silence(picture) if verdict.stalled else None,
             chart=timeline.chart(moments, untimed, axis) if axis else None,
             panel=plots.panel(picture, axis),
             fronts=fronts,
@@ -96,6 +97,12 @@ def render(judged: Judged, title: str, sources: Sources | None = None) -> str:
     )
     # A second time over all of it: filters such as `join` return markup, which `_clean` lets pass.
     return printable_lines(page)
+
+
+def _silence(picture: Picture) -> str | None:
+    """From the last progress to the end of the evidence, in words; None where either is unknown."""
+    t0, end_s = picture.memo(core_timeline.progress).t0, core_timeline.end_s(picture)
+    return None if t0 is None or end_s is None else lasting(max(end_s - t0.at_s, 0.0))
 
 
 def _fact_rows(facts: Mapping[str, Fact]) -> tuple[FactRow, ...]:
