@@ -18,6 +18,7 @@ def _running(rng: Random, situation: str, *, max_world: int = 32) -> Story:
     story.end_s = story.t0_s + 1.0
     story.all_states(gpu="decode", place="gpu_wait")
     story.counters.update(progress_counters(story, moving=True))
+    story.keep.add("gpu")  # dated: undated stacks alone would leave open how long after the last line they were taken
     story.label = Label(LABEL_CLASSES, False, (), (), ("none|wait",), CALM, situation=situation)
     return story
 
@@ -67,6 +68,7 @@ def retraction_that_recovers(rng: Random) -> Story:
     story.end_s = story.t0_s + 1.0
     story.all_states(gpu="decode", place="gpu_wait")
     story.counters.update(progress_counters(story, moving=True))
+    story.keep.add("gpu")  # dated: undated stacks alone would leave open how long after the last line they were taken
     story.label = Label(LABEL_CLASSES, False, (), (), (), CALM, situation="retractions now and then, decoding goes on")
     return story
 

@@ -39,6 +39,7 @@ def pauses(rng: Random) -> Story:
             tokens += story.running * 40
             story.beats.append(Beat(at, "decode", 0, story.running, 0, tokens, story.running * 20.0))
     story.t0_s, story.end_s = at, at + 1
+    story.keep.add("gpu")
     story.all_states(gpu="decode", place="gpu_wait")
     story.counters.update(progress_counters(story, moving=True))
     story.label = Label(
