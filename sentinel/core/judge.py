@@ -16,7 +16,7 @@ from sentinel.core.picture import Picture
 from sentinel.core.reasons import alternatives, evidence, missing, ruled_out, what_decides
 from sentinel.core.rules import Outcome, Rule, advised, evaluate
 from sentinel.core.whereabouts import hosts_of, pids_of
-from sentinel.model.observation import AnyObservation
+from sentinel.model.observation import Observation
 from sentinel.model.verdict import Action, Culprits, GraphCoverage, Skipped, Verdict, Victims
 
 
@@ -31,7 +31,7 @@ class Judgement:
 
 
 def judge(
-    observations: Iterable[AnyObservation],
+    observations: Iterable[Observation],
     rules: Sequence[Rule],
     *,
     now_s: float | None = None,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from sentinel.core.identity import Identity
-from sentinel.model.observation import AnyObservation, Observation
+from sentinel.model.observation import Observation
 
 KEEP = 200_000
 T = TypeVar("T", bound=Observation)
@@ -29,7 +29,7 @@ class Picture:
     _by_type: dict[type[Observation], deque[Observation]] = field(default_factory=dict)
     _cache: dict[str, object] = field(default_factory=dict)
 
-    def note(self, seen: AnyObservation) -> None:
+    def note(self, seen: Observation) -> None:
         """Add one observation."""
         self._cache.clear()
         kept = self._by_type.setdefault(type(seen), deque())
