@@ -58,7 +58,8 @@ def test_a_rule_is_shown_with_all_that_it_says() -> None:
 
     assert page.startswith(f"hang.stopped  {rule.title}\n")
     flat = " ".join(page.split())
-    for words in (rule.says, rule.needs, *rule.false_positives, *(piece.why for piece in (*rule.suggest, *rule.forbid))):
+    reasons = [piece.why for piece in (*rule.suggest, *rule.forbid)]
+    for words in (rule.says, rule.needs, *rule.false_positives, *reasons):
         assert words in flat
     for case in rule.cases:
         assert case.name in flat
