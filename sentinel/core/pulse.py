@@ -38,6 +38,7 @@ class Pulse:
     closing: bool = False
     prefill_until_s: float = 0.0
     gauges_at_s: float | None = None
+    mute_since_s: float | None = None
     _gaps: deque[float] = field(default_factory=lambda: deque(maxlen=INTERVALS_LEARNED))
     _line_s: dict[str, float] = field(default_factory=dict)
     _counters: dict[str, float] = field(default_factory=dict)
@@ -68,7 +69,7 @@ class Pulse:
             case Notice():
                 self._notice(seen)
             case HealthProbe():
-                pass
+                self._probe(when_s, seen)
         return False
 
     @property
@@ -91,7 +92,9 @@ class Pulse:
         return limit_s
 
     def outstanding(self) -> bool | None:
-        """Whether requests run or wait; None when nothing ever said."""
+        """Whether requests run or wait, or may for all that a mute front end tells; None when nothing ever said."""
+        if self.mute_since_s is not None:
+            return True
         if self.running is None and self.waiting is None:
             return None
         return bool(self.running) or bool(self.waiting)
@@ -137,8 +140,18 @@ class Pulse:
         self.running = running if running is not None else self.running
         self.waiting = waiting if waiting is not None else self.waiting
 
+    def _probe(self, when_s: float, probe: HealthProbe) -> None:
+        """A front end that does not answer its own metrics page answers nobody."""
+        if probe.status is not None:
+            self.mute_since_s = None
+        elif self.mute_since_s is None and self.gauges_at_s is not None:
+            if not self.outstanding():
+                self.last_s = when_s
+            self.mute_since_s = when_s
+
     def _scrape(self, when_s: float, samples: Mapping[str, float]) -> bool:
         moved = False
+        self.mute_since_s = None
         running, waiting = _total(samples, RUNNING_GAUGES), _total(samples, WAITING_GAUGES)
         if running is not None or waiting is not None:
             self.gauges_at_s = when_s

@@ -2,7 +2,7 @@
 
 from sentinel.core.pulse import Pulse
 from sentinel.model.event import CoreSettings
-from sentinel.model.observation import Origin, Scrape
+from sentinel.model.observation import HealthProbe, Origin, Scrape
 from sentinel.model.stamp import Stamp
 
 PAGE = Origin("http://127.0.0.1:8000/metrics")
@@ -42,3 +42,29 @@ def test_an_engine_that_has_served_owes_its_next_token_soon() -> None:
 
     assert not overdue(pulse, 107)
     assert overdue(pulse, 108)
+
+
+def test_a_front_end_that_falls_silent_is_suspected_even_without_known_work() -> None:
+    """False: an idle engine's API server hangs, requests pile up unseen, and its last gauges say that nobody waits."""
+    pulse = Pulse(CoreSettings())
+    scraped(pulse, 0, running=0, tokens=512)
+    for second in (100, 104, 108, 112, 116):
+        probe = HealthProbe(origin=PAGE, at_s=1_700_000_000 + second, url="/metrics", status=None, latency_ms=2000)
+        pulse.note(at(second), probe)
+
+    assert not overdue(pulse, 104)
+    assert overdue(pulse, 116)
+
+    scraped(pulse, 118, running=0, tokens=512)
+
+    assert not overdue(pulse, 200)
+
+
+def test_a_front_end_that_never_answered_is_not_expected_to() -> None:
+    """False: an engine whose metrics page is closed to the agent is suspected for ever."""
+    pulse = Pulse(CoreSettings())
+    for second in range(0, 60, 4):
+        probe = HealthProbe(origin=PAGE, at_s=1_700_000_000 + second, url="/metrics", status=None, latency_ms=2000)
+        pulse.note(at(second), probe)
+
+    assert not overdue(pulse, 60)
