@@ -271,6 +271,10 @@ class Maker:
         plain: dict[str, Any] = msgspec.to_builtins(made)
         fixed = {name: plain[name] for name in ("schema", "at", "signature", "key", "tool", "digest", "limits")}
         shown = {name: redacted(value, lines) for name, value in plain.items() if name not in fixed}
+        for stand, whole in zip(plain["stands"], made.stands, strict=True):
+            frames = [redactor.words.identities(frame) for frame in whole.frames]  # code, as in the stacks themselves
+            stand |= {"frames": frames, "role": redactor.words.line(whole.role)}
+        shown["stands"] = plain["stands"]
         shown["bundle"] = _bundle_name(made.at, str(shown["incident"]))
         redactor.take_counts()
         return msgspec.convert(shown | fixed, Manifest)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sentinel.record.pseudonyms import Pseudonyms
 from sentinel.record.redact_content import Content
 from sentinel.record.redact_secrets import Secrets, is_secret_name
-from sentinel.record.redact_words import Words
+from sentinel.record.redact_words import CLOSE, INNER, OPEN, Words, public
 
 RULES = (
     "known_secret", "named_secret", "provider_key", "jwt", "bearer", "url_userinfo", "pem", "environment_value",
@@ -63,9 +63,14 @@ class Redactor:
         self.words = Words(self.names)
 
     def mark(self, rule: str, text: str) -> str:
-        """What stands in place of something elided: its length and a keyed hash, so that equal things look equal."""
+        """Stands for something elided while a line is worked on; no rule takes it for text. `Words` makes it public."""
         self.counts[rule] += 1
-        return f"<elided len={len(text)} h={self.names.hexadecimal('elided', text, 4)}>"
+        length = len(text) if OPEN not in text else len(INNER.sub("", text))
+        return f"{OPEN}{length};{self.names.hexadecimal('elided', text, 4)}{CLOSE}"
+
+    def elided(self, rule: str, text: str) -> str:
+        """What the bundle shows instead: the length and a keyed hash, so that equal things look equal."""
+        return public(self.mark(rule, text))
 
     def take_counts(self) -> dict[str, int]:
         """How often each rule applied since the last call; all rules that ran are named, also those with none."""
@@ -106,7 +111,7 @@ class Lines:
             return text
         if "\r" in text:
             return "\r".join(self.text(part, number) for part in text.split("\r"))
-        text = self.secrets.line(text)
+        text = self.secrets.line(text.replace(OPEN, "").replace(CLOSE, ""))
         if self.environment and (found := _ASSIGNMENT.match(text)) is not None:
             return self._variable(found)
         if self._is_frame(text):
@@ -116,7 +121,7 @@ class Lines:
     def _message(self, text: str, number: int) -> str:
         prefix = "" if self.table else self._prefix(text)
         if self._content.is_open and not prefix and not self.table:
-            return self.redactor.mark("content", text)  # a value that began on an earlier line goes on
+            return self.redactor.elided("content", text)  # a value that began on an earlier line goes on
         self._content.is_open = False
         rest = self._content.line(text[len(prefix) :], bodies=not self.table)
         if prefix:
@@ -132,17 +137,25 @@ class Lines:
             return head + shown
         if unknown > _UNKNOWN_SHARE * total or (self._suspect and not prefix):
             self._suspect = True
-            return head + self.redactor.mark("unknown_line", text[len(prefix) :])
+            return head + self.redactor.elided("unknown_line", text[len(prefix) :])
         self.redactor.counts["unknown_word"] += unknown
-        if len(shown) > _SAFE_CHARS:
-            shown = (
-                shown[:_SAFE_CHARS].rpartition(" ")[0] + " " + self.redactor.mark("unknown_line", shown[_SAFE_CHARS:])
-            )
-        return head + shown
+        return head + (shown if len(shown) <= _SAFE_CHARS else self._shortened(shown))
+
+    def _shortened(self, shown: str) -> str:
+        """The first safe characters of a line that nothing of ours knows, cut between words."""
+        cut = shown.rfind(" ", 0, _SAFE_CHARS) + 1
+        opened = shown.rfind("<elided", 0, cut)
+        if opened >= 0 and ">" not in shown[opened:cut]:
+            cut = opened
+        return shown[:cut] + self.redactor.elided("unknown_line", shown[cut:])
 
     def _prefix(self, text: str) -> str:
         found = _LOG_PREFIX.match(text[:400])
-        return "" if found is None else found[0]
+        if found is None:
+            return ""
+        # Never ends within a word: the half in front would pass as something that it is not.
+        cut = max(found[0].rfind(end) for end in (" ", "\t", "]", ")"))
+        return found[0] if len(found[0]) == len(text) else text[: cut + 1]
 
     def _is_frame(self, text: str) -> bool:
         lead = text[:1]
@@ -164,7 +177,7 @@ class Lines:
         name, value = found["name"], found["value"]
         if not name.startswith(_OPEN_FAMILIES) or is_secret_name(name):
             lead = found["lead"] if name.startswith(_OPEN_FAMILIES) else self.redactor.words.line(found["lead"])
-            return lead + (value if "<elided" in value else self.redactor.mark("environment_value", value))
+            return lead + self.redactor.elided("environment_value", value)
         shown = self.redactor.words.line(self._content.line(value))
         self.redactor.counts["unknown_word"] += self.redactor.words.unknown
         return found["lead"] + shown

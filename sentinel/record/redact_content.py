@@ -31,6 +31,8 @@ _CALL = re.compile(r"[A-Za-z_][\w.]{0,80}(?=[(\[])")
 _NUMBER_VALUE = re.compile(r"-?\d{1,12}(?:\.\d+)?(?:ms|s|%)?(?=[\s,;)\]}]|$)|None(?=[\s,;)\]}]|$)|True|False|null")
 _QUOTED = re.compile(r"(?<![A-Za-z0-9])(?:\"(?:[^\"\\\n]|\\.){33,}\"|'(?:[^'\\\n]|\\.){33,}'(?![A-Za-z0-9]))")
 _ACCESS = re.compile(r"\"([A-Z]{3,7} /[^\s?\"]{0,400})(\?[^\s\"]{0,4000})?( HTTP/[\d.]{1,4})\"")
+_CODE_FILE = re.compile(r"[\"'][\w./+@~-]{1,600}[\"']")
+_CODE_ENDS = (".py", ".pyx", ".so", ".cpp", ".cc", ".cu", ".cuh", ".h", ".hpp")
 _OPEN_QUOTE = re.compile(r"(?<![A-Za-z0-9\"'])[\"'](?=\S)[^\"']{33,}$")
 _NUMBERS = re.compile(r"[\[(]\s*-?\d+(?:\s*,\s*-?\d+){8,}(?:\s*,?\s*\.\.\.[^\])]{0,40})?\s*,?\s*[\])]?")
 _INTEGER = re.compile(r"-?\d+")
@@ -84,7 +86,7 @@ class Content:
             if found.start() < at or _NUMBER_VALUE.match(text, found.end()):
                 continue
             end = value_end(text, found.end())
-            if end > found.end() and not text.startswith("<elided", found.end()):
+            if end > found.end() and not text.startswith("\ue000", found.end()):
                 value = text[found.end() : end]
                 parts.append(text[at : found.end()] + self._say("content", value))
                 self.is_open = end == len(text) and value[:1] in "\"'" and (len(value) < 2 or value[-1] != value[0])
@@ -92,6 +94,8 @@ class Content:
         return "".join(parts) + text[at:]
 
     def _quoted(self, found: re.Match[str]) -> str:
+        if found[0][:-1].endswith(_CODE_ENDS) and _CODE_FILE.fullmatch(found[0]):
+            return found[0]
         access = _ACCESS.fullmatch(found[0])
         if access is None:
             return self._say("long_quote", found[0])

@@ -52,7 +52,7 @@ def redact_values(text: str, lines: Lines) -> str | None:
 def _rest(text: str, lines: Lines) -> Iterator[str]:
     """What follows the last whole value, as text; of a value that was cut only its mark."""
     if text.lstrip().startswith(("{", "[", '"')):
-        yield lines.redactor.mark("json_body", text)
+        yield lines.redactor.elided("json_body", text)
     elif text.strip():
         yield from (lines.text(line) for line in text.splitlines())
 
@@ -72,17 +72,17 @@ def redacted(value: Json, lines: Lines, key: str = "", in_frame: bool = False, d
     """A JSON value without content, secrets, names and unknown words."""
     redactor = lines.redactor
     if depth > _DEPTH_MAX:
-        return redactor.mark("json_body", str(type(value)))
+        return redactor.elided("json_body", str(type(value)))
     if key and not in_frame and value not in (None, "") and not isinstance(value, bool | int | float):
         if key.lower() in CONTENT_KEYS and key not in lines.open_keys:
-            return redactor.mark("content", dumped(value))
+            return redactor.elided("content", dumped(value))
         if is_secret_name(key):
-            return redactor.mark("named_secret", dumped(value))
+            return redactor.elided("named_secret", dumped(value))
     if isinstance(value, dict):
         return _dict(value, lines, depth)
     if isinstance(value, list | tuple):
         if _looks_like_tokens(value):
-            return redactor.mark("number_list", dumped(value))
+            return redactor.elided("number_list", dumped(value))
         return [redacted(one, lines, key, in_frame, depth + 1) for one in value]
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
@@ -97,7 +97,7 @@ def _dict(value: dict[object, object], lines: Lines, depth: int) -> dict[str, Js
     for name, item in value.items():
         key = str(name)
         if frame and key == "locals":
-            shown[key] = None if item is None else lines.redactor.mark("content", dumped(item))
+            shown[key] = None if item is None else lines.redactor.elided("content", dumped(item))
             continue
         shown[lines.redactor.words.line(key)] = redacted(item, lines, key, frame and key in _CODE_KEYS, depth + 1)
     return shown

@@ -114,7 +114,7 @@ class Secrets:
 
     def _named(self, found: re.Match[str]) -> str:
         lead, value = found["lead"], found["value"]
-        if value.lower() in _PLAIN_VALUES or "<elided" in value or _NUMBER.match(value) or not is_secret_name(lead):
+        if value.lower() in _PLAIN_VALUES or "\ue000" in value or _NUMBER.match(value) or not is_secret_name(lead):
             return found[0]
         return lead + self._say("named_secret", value)
 

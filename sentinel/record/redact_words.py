@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 from sentinel.record.pseudonyms import Pseudonyms
 from sentinel.record.vocabulary import vocabulary
 
+OPEN, CLOSE = "\ue000", "\ue001"
+"""Characters for private use around what is elided while a line is worked on; lines lose their own before that."""
+INNER = re.compile(f"{OPEN}(\\d+);([0-9a-f]{{4}}){CLOSE}")
+
 _SCAN = (
-    r"(?P<mark><elided len=\d{1,12} h=[0-9a-f]{4}>)"
+    rf"(?P<mark>{OPEN}\d{{1,12}};[0-9a-f]{{4}}{CLOSE})"
     r"|(?P<mail>(?<![\w.])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}(?![\w]))"
     r"|(?P<uuid>(?:GPU|MIG)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
     r"|(?P<groups>(?<![\w:.])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])|(?<![\w:.])(?:[0-9a-fA-F]{4}:){3,7}[0-9a-fA-F]{4}(?![\w:])"
@@ -30,6 +34,11 @@ _SHORT = 2
 _PARTS_MAX = 8
 _DIGITS_MAX = 20
 _KNOWN_MAX = 200_000
+
+
+def public(text: str) -> str:
+    """The text with its elisions as the bundle shows them."""
+    return INNER.sub(r"<elided len=\1 h=\2>", text)
 
 
 @dataclass(slots=True)
@@ -65,7 +74,9 @@ class Words:
         text, group = found[0], found.lastgroup
         if group == "word":
             return self._word(text)
-        if group in ("mark", "pointer"):
+        if group == "mark":
+            return public(text)
+        if group == "pointer":
             return text
         self.named += 1
         if group == "known":
@@ -109,4 +120,4 @@ class Words:
         letters = [part.lower() for part in parts if not part.isdigit()]
         if len(parts) > _PARTS_MAX or len(letters) > max(2, len(word) // 3):
             return False
-        return all(part in self._words or (len(part) == 1 and len(parts) <= 3) for part in letters)
+        return all(part in self._words or (len(part) == 1 and len(parts) <= 4) for part in letters)

@@ -100,7 +100,7 @@ def _place(function: str, file: str | None) -> str:
 
 def _role(stack: Stack) -> str:
     title = re.split(r"[\s/]", (stack.title or "").strip())[0]
-    return _NUMBER.sub("N", title)[:60] or "process"
+    return _NUMBER.sub("#", title)[:60] or "process"
 
 
 def _rank(stack: Observation) -> int | None:
