@@ -1,6 +1,7 @@
 """`sentinel drill`: a fire drill on this machine, without a GPU."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -35,8 +36,8 @@ def command(
     chosen = _chosen(name, whole)
     failed = 0
     for scenario in chosen:
-        home = {} if folder is None else {"folder": folder / scenario.name}
-        outcome = Drill(scenario, load_rules(NAMES), SystemClock(), time_scale, **home).run()
+        home = Path(tempfile.mkdtemp(prefix="sentinel-drill-")) if folder is None else folder / scenario.name
+        outcome = Drill(scenario, load_rules(NAMES), SystemClock(), home, time_scale).run()
         click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(_told(scenario, outcome)))
         failed += not outcome.passed
     if len(chosen) > 1 and not as_json:

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -62,8 +61,8 @@ class Drill:
     scenario: Scenario
     rules: Sequence[Rule]
     clock: Clock
+    folder: Path
     time_scale: float = 1.0
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="sentinel-drill-")))
     _events: list[tuple[Stamp, AnyEffect]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -127,7 +127,7 @@ def test_facts_stand_on_whatever_was_observed(lines: list[str]) -> None:
     picture = Picture()
     for parser in PARSERS:
         for seen in run(parser, lines):
-            picture.note(seen)  # type: ignore[arg-type]
+            picture.note(seen)
 
     values = {spec.name: spec.compute(picture).value for spec in (*GPU, *KERNEL, *MEMORY, *PROCESS)}
 

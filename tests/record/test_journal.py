@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from sentinel.model.effect import Suspected
 from sentinel.model.event import Tick
 from sentinel.model.stamp import Stamp
-from sentinel.record.journal import Journal, entries
+from sentinel.record.journal import SEGMENT_BYTES, SEGMENTS_MAX, Journal, entries
 
 
 def tick(number: int) -> Tick:
     return Tick(at=Stamp(mono_ns=number, wall_ns=number))
 
 
-def filled(folder: Path, count: int, **limits: int) -> Path:
-    journal = Journal(folder, **limits).open()
+def filled(folder: Path, count: int, segment_bytes: int = SEGMENT_BYTES, segments_max: int = SEGMENTS_MAX) -> Path:
+    journal = Journal(folder, segment_bytes, segments_max).open()
     for number in range(count):
         journal.event(tick(number))
     journal.close()

@@ -44,7 +44,7 @@ def picture_of(*observations: Observation, now_s: float | None = None) -> Pictur
     """A picture in which these were seen."""
     picture = Picture(now_s=now_s)
     for seen in observations:
-        picture.note(seen)  # type: ignore[arg-type]
+        picture.note(seen)
     return picture
 
 

@@ -27,7 +27,7 @@ def of(kind: type[T], observations: Iterable[Observation]) -> list[T]:
 def picture(*observations: Observation) -> Picture:
     made = Picture()
     for seen in observations:
-        made.note(seen)  # type: ignore[arg-type]
+        made.note(seen)
     return made
 
 

@@ -122,7 +122,7 @@ def picture_of(*parts: Iterable[Observation]) -> Picture:
     picture = Picture()
     for part in parts:
         for seen in part:
-            picture.note(seen)  # type: ignore[arg-type]
+            picture.note(seen)
     return picture
 
 

@@ -115,7 +115,7 @@ def test_the_loader_reads_generated_evidence_and_joins_it_to_existing_ranks(tmp_
     world = int(re.search(r"(\d+) ranks", (folder / "expected.yaml").read_text()).group(1))  # type: ignore[union-attr]
     picture = Picture()
     for seen in loaded.observations:
-        picture.note(seen)  # type: ignore[arg-type]
+        picture.note(seen)
     ranks = {picture.rank_of(seen) for kind in picture.kinds for seen in picture.all(kind)} - {None}
     assert ranks
     assert all(rank is not None and rank < world for rank in ranks)

@@ -130,13 +130,13 @@ def test_free_is_read_as_memory() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'State  Recv-Q Send-Q Local Address:Port  Peer Address:Port Process\n'
+        ('State  Recv-Q Send-Q Local Address:Port  Peer Address:Port Process\n'
         'LISTEN 12     2048   0.0.0.0:8000        0.0.0.0:*         users:(("vllm",pid=77,fd=4))\n'
         'ESTAB  900    0      10.1.0.1:8000       10.1.0.9:35721    users:(("vllm",pid=77,fd=6))\n'
-        'ESTAB  0      0      10.1.0.1:8000       10.1.0.9:35722    users:(("vllm",pid=77,fd=7))\n',
-        "tcp       12      0 0.0.0.0:8000      0.0.0.0:*         LISTEN      77/vllm\n"
+        'ESTAB  0      0      10.1.0.1:8000       10.1.0.9:35722    users:(("vllm",pid=77,fd=7))\n'),
+        ("tcp       12      0 0.0.0.0:8000      0.0.0.0:*         LISTEN      77/vllm\n"
         "tcp      900      0 10.1.0.1:8000     10.1.0.9:35721    ESTABLISHED 77/vllm\n"
-        "tcp        0      0 10.1.0.1:8000     10.1.0.9:35722    ESTABLISHED 77/vllm\n",
+        "tcp        0      0 10.1.0.1:8000     10.1.0.9:35722    ESTABLISHED 77/vllm\n"),
     ],
 )  # fmt: skip
 def test_sockets_show_what_nobody_reads(text: str) -> None:
