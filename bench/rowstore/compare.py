@@ -24,6 +24,7 @@ from workloads import DECODE_ROWS, PREFILL_ROWS, Popularity, Sampler, ragged_siz
 
 DEPTH = 64
 CACHE_SHARE = 0.05
+WARM_BATCH = 4000
 CACHE_SET_BYTES = 16 * ROW_BYTES + 128
 
 
@@ -106,7 +107,7 @@ def interleave(
     for repetition in range(options.repetitions):
         for method in candidates:
             if cold:
-                drop_page_cache()
+                method.renew(drop_page_cache)
             measure(method, sampler, sizes, options.seconds, 1000 + repetition,
                     table[method.name])
         if limit is not None:
@@ -114,27 +115,33 @@ def interleave(
     return table
 
 
-def warm(method: Method, sampler: Sampler, seconds: float) -> None:
-    """Fill a cache with draws that no measurement repeats."""
-    measure(method, sampler, fixed(4096), seconds, 5, Series())
+def warm(method: Method, sampler: Sampler, rows: int, seconds_max: float) -> None:
+    """Fill a cache with the same draws for every method; slow ones stop at `seconds_max`."""
+    out = np.empty((PREFILL_ROWS, ROW_BYTES), dtype=np.uint8)
+    sampler.reseed(5)
+    give_up = time.monotonic() + seconds_max
+    for _ in range(rows // WARM_BATCH):
+        method.gather(sampler.batch(WARM_BATCH), out)
+        if time.monotonic() > give_up:
+            break
 
 
 def rows_of(table: Table, reference: str) -> list[str]:
     """Markdown lines, best first; the ratio is to `reference`."""
     base = float(np.median(table[reference].rows_per_s)) if reference in table else 0.0
     lines = [
-        f"| method | rows/s, median [95 %] | ÷ {reference} | p50 µs | p99 µs | p99.9 µs | CPU s "
-        + "/ M rows | reads / row |",
+        f"| method | rows/s, median [95 %] | ratio to {reference} | p50 µs | p99 µs | p99.9 µs "
+        + "| CPU s / M rows | reads / row |",
         "|---|---|---|---|---|---|---|---|",
     ]
     ordered = sorted(table.items(), key=lambda item: -float(np.median(item[1].rows_per_s)))
     for name, series in ordered:
         rate: Estimate = bootstrap(series.rows_per_s)
-        ratio = f"{rate.median / base:.2f}" if base else "–"
+        ratio = f"{rate.median / base:.2f}" if base else "-"
         if not series.took_us:
-            lines.append(f"| {name} | {rate.text()} | {ratio} | – | – | – | – | – |")
+            lines.append(f"| {name} | {rate.text()} | {ratio} | - | - | - | - | - |")
             continue
-        reads = f"{series.reads / series.rows:.2f}" if series.reads is not None else "–"
+        reads = f"{series.reads / series.rows:.2f}" if series.reads is not None else "-"
         lines.append(
             f"| {name} | {rate.text()} | {ratio} | {series.percentile(50):,.0f} | "
             f"{series.percentile(99):,.0f} | {series.percentile(99.9):,.0f} | "
@@ -162,7 +169,7 @@ def machine() -> str:
             model = line.partition(":")[2].strip()
     memory_kib = int(Path("/proc/meminfo").read_text().split()[1])
     return (
-        f"{os.cpu_count()} × {model}, {memory_kib / (1 << 20):.0f} GiB, Linux "
+        f"{os.cpu_count()} x {model}, {memory_kib / (1 << 20):.0f} GiB, Linux "
         f"{platform.release()}, load average {os.getloadavg()[0]:.1f} at the start"
     )
 
@@ -213,7 +220,7 @@ def cold_section(report: Report, options: argparse.Namespace, table: Path) -> No
     )
     report.section("Cold unique rows", note, rows_of(result, "fio (limit)"))
     result = interleave(candidates[:1] + candidates[4:8], sampler, ragged_sizes, options, cold=True)
-    report.section("Cold, ragged decode sizes", "Sizes drawn from acceptance 0.76–0.91 at five "
+    report.section("Cold, ragged decode sizes", "Sizes drawn from acceptance 0.76-0.91 at five "
                    "drafts, eight requests.", rows_of(result, "legacy"))
     # The serial methods take over a second per prefill chunk and say nothing new here.
     result = interleave([candidates[0], candidates[1], candidates[7]], sampler,
@@ -227,7 +234,8 @@ def cold_section(report: Report, options: argparse.Namespace, table: Path) -> No
 def zipf_section(
     report: Report, options: argparse.Namespace, table: Path, exponent: float
 ) -> None:
-    cache = int(options.rows * CACHE_SHARE / 16) * CACHE_SET_BYTES
+    cache_rows = int(options.rows * CACHE_SHARE)
+    cache = cache_rows // 16 * CACHE_SET_BYTES
     candidates: list[Method] = [
         StoreMethod(f"row store, {policy}", table, mode="nvme", cache_policy=policy,
                     cache_bytes=cache, depth=DEPTH, prefault="no")
@@ -242,7 +250,7 @@ def zipf_section(
         print(missing)
     sampler = Popularity(options.rows, exponent).sampler(1)
     for method in candidates:
-        warm(method, sampler, options.warm_seconds)
+        warm(method, sampler, 3 * cache_rows, options.warm_seconds)
 
     def limit() -> float:
         measured = methods.fio_rate(table, DEPTH, options.seconds)
@@ -251,7 +259,8 @@ def zipf_section(
     result = interleave(candidates, sampler, fixed(DECODE_ROWS), options, cold=False, limit=limit)
     note = (
         f"{options.rows:,} rows, cache of {CACHE_SHARE:.0%} ({cache >> 20} MiB), "
-        f"{DECODE_ROWS} a gather, each method warmed for {options.warm_seconds:g} s of gathering."
+        f"{DECODE_ROWS} a gather, warmed with {3 * cache_rows:,} draws or "
+        f"{options.warm_seconds:g} s, whichever ends first."
     )
     report.section(f"Zipf {exponent:g}, cache 5 %", note, rows_of(result, "fio (limit)"))
     for method in candidates:

@@ -51,7 +51,7 @@ class Sampler:
 
 
 def ragged_sizes(seed: int) -> Iterator[int]:
-    """Rows per step when eight requests accept each of five drafts with probability 0.76–0.91."""
+    """Rows per step when eight requests accept each of five drafts with probability 0.76-0.91."""
     draw = np.random.default_rng(seed)
     while True:
         accept = draw.uniform(0.76, 0.91, size=(8, 1))

@@ -8,11 +8,29 @@
 namespace rs {
 namespace {
 
-constexpr uint32_t kBlock = 64;  // rows whose cache lines are fetched ahead together
+constexpr uint32_t kBlock = 16;  // rows whose cache lines are fetched ahead together
+constexpr uint32_t kBadBlock = UINT32_MAX;
 
 void prefetch_row(const RowFormat& format, const RowView& row) {
   for (uint32_t line = 0; line < format.code_bytes; line += 64) __builtin_prefetch(row.codes + line);
   __builtin_prefetch(row.scales);
+}
+
+// Finds the rows of the block that starts at `from` and has their lines fetched; padding gets no
+// address. Returns the number of rows in the block, or kBadBlock for an id outside the slice.
+uint32_t locate(const Table& table, const Region& image, const rs_request& request, uint32_t from,
+                RowView* rows) {
+  const uint32_t count = from < request.count ? std::min(request.count - from, kBlock) : 0;
+  for (uint32_t k = 0; k < count; ++k) {
+    const int64_t id = request.ids[from + k];
+    rows[k] = {nullptr, nullptr};
+    if (id < 0) continue;
+    const int64_t local = table.ranges().local(id);
+    if (local < 0) return kBadBlock;
+    rows[k] = table.row_in_image(image.data(), uint64_t(local));
+    prefetch_row(table.format(), rows[k]);
+  }
+  return count;
 }
 
 }  // namespace
@@ -100,27 +118,19 @@ uint32_t RamBackend::gather(Lane& lane, rs_request& request, uint64_t) {
   size_t t = 0;
   while (t < tables.size() && tables[t]->layer() != request.layer) ++t;
   if (t == tables.size()) return RS_BAD_ID;
-  const Table& table = *tables[t];
-  const uint8_t* image = images_[t].data();
-  const RowFormat& format = table.format();
-  RowView rows[kBlock];
+  // One block is copied while the lines of the next are on their way.
+  RowView blocks[2][kBlock];
   uint32_t present = 0;
-  for (uint32_t from = 0; from < request.count; from += kBlock) {
-    const uint32_t block = std::min(request.count - from, kBlock);
-    for (uint32_t k = 0; k < block; ++k) {
-      const int64_t id = request.ids[from + k];
-      const int64_t local = id < 0 ? -1 : table.ranges().local(id);
-      if (id >= 0 && local < 0) return RS_BAD_ID;
-      rows[k] = id < 0 ? RowView{nullptr, nullptr} : table.row_in_image(image, uint64_t(local));
-      if (rows[k].codes) prefetch_row(format, rows[k]);
-    }
-    for (uint32_t k = 0; k < block; ++k) {
-      if (!rows[k].codes) {
-        zero_row(context_, lane, from + k);
-        continue;
-      }
-      copy_row(format, lane.out, from + k, rows[k]);
-      ++present;
+  uint32_t ready = locate(*tables[t], images_[t], request, 0, blocks[0]);
+  for (uint32_t from = 0, turn = 0; from < request.count; from += kBlock, turn ^= 1) {
+    if (ready == kBadBlock) return RS_BAD_ID;
+    const uint32_t in_block = ready;
+    ready = locate(*tables[t], images_[t], request, from + kBlock, blocks[turn ^ 1]);
+    for (uint32_t k = 0; k < in_block; ++k) {
+      const RowView& row = blocks[turn][k];
+      if (row.codes) copy_row(context_.catalog.format(), lane.out, from + k, row);
+      else zero_row(context_, lane, from + k);
+      present += row.codes != nullptr;
     }
   }
   request.hits = request.unique = present;

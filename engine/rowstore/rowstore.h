@@ -26,6 +26,7 @@ typedef enum rs_status {
   RS_PENDING = 13,      // not finished yet
 } rs_status;
 
+// What a gather does at its hard deadline. RS_FAIL in a request means: as configured.
 typedef enum rs_policy { RS_FAIL = 0, RS_ZERO = 1, RS_WAIT = 2 } rs_policy;
 
 typedef struct rs_store rs_store;

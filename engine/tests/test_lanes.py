@@ -1,7 +1,7 @@
 """Handoffs: host callbacks, memory-operation flags, asynchronous gathers, and their release."""
 
 from collections.abc import Callable, Iterator
-from ctypes import c_uint32
+from ctypes import byref, c_uint32, c_uint64
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +153,18 @@ def test_flags_are_released_when_overdue(table: Path, page: Path, no_faults: Non
         assert lane_record(page, 0).is_open
         store.release(0)
         node.unbind_flags()
+
+
+def test_stamps_of_the_device_reach_the_page(store: Store, page: Path) -> None:
+    before, after = c_uint64(7), c_uint64(5)
+    store.core.rs_lane_bind_stamps(store.handle, 1, byref(before), byref(after))
+
+    def shown() -> tuple[object, object]:
+        fields = lane_record(page, 1).fields
+        return fields["gpu_pre"], fields["gpu_post"]
+
+    eventually(lambda: shown() == (7, 5), "the guardian copies the stamps")
+    store.core.rs_lane_bind_stamps(store.handle, 1, None, None)
 
 
 def test_asynchronous_gathers_keep_their_tickets(store: Store) -> None:
