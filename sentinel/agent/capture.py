@@ -46,6 +46,7 @@ class Captured:
     without: dict[int, str] = field(default_factory=dict)
     complete: bool = False
     why_incomplete: str = ""
+    begun: bool = True
 
 
 @dataclass(slots=True)

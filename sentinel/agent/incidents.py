@@ -16,12 +16,20 @@ import msgspec
 from sentinel.agent.capture import Captured
 from sentinel.agent.ring import Ring
 from sentinel.evidence.load import load
-from sentinel.model.effect import AnyEffect, Judged
+from sentinel.model.effect import AnyEffect, Cleared, Judged, Recovered, StartCapture, WriteBundle
+from sentinel.model.event import OpenIncident
 from sentinel.model.observation import Observation
 from sentinel.model.stamp import Stamp
 from sentinel.plumbing.atomic import write_atomically
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One line of an incident's own record."""
+
+    at: Stamp
+    effect: AnyEffect
 
 
 @dataclass(slots=True)
@@ -43,19 +51,33 @@ class Incidents:
         try:
             home.mkdir(parents=True, exist_ok=True)
             with (home / "incident.jsonl").open("ab") as file:
-                file.write(msgspec.json.encode({"at": at, "effect": effect}) + b"\n")
+                file.write(msgspec.json.encode(Note(at, effect)) + b"\n")
             if isinstance(effect, Judged):
                 write_atomically(home / "verdict.json", msgspec.json.encode(effect.verdict))
         except OSError as error:
             self.why = f"{home}: {error.strerror}"
 
-    def observations(self, incident: str, captured: Captured) -> Iterable[Observation]:
-        """What a capture took, read by the same parsers as any evidence folder."""
-        home = self.folder_of(incident).parent
-        with contextlib.suppress(OSError):
-            write_atomically(home / "capture.json", msgspec.json.encode(captured.steps))
-        if captured.folder.is_dir():
-            yield from load(captured.folder).observations
+    def observations(self, incident: str, captured: Captured | None = None) -> Iterable[Observation]:
+        """What a capture took, read by the same parsers as any evidence folder; `captured` None: by an agent before."""
+        folder = self.folder_of(incident)
+        if captured is not None:
+            with contextlib.suppress(OSError):
+                write_atomically(folder.parent / "capture.json", msgspec.json.encode(captured.steps))
+        if folder.is_dir():
+            yield from load(folder).observations
+
+    def left_open(self, boot_id: str) -> tuple[OpenIncident, ...]:
+        """Incidents of this boot that no agent has closed, from their own records, one an engine: the newest."""
+        found: dict[str, tuple[int, OpenIncident]] = {}
+        for record in sorted(self.folder.glob("*/incident.jsonl")) if self.folder.is_dir() else ():
+            notes = [note for note in _notes(record) if note.at.boot_id == boot_id]
+            left = _left_open(notes, self._has_evidence(notes[0].effect.incident)) if notes else None
+            if left is not None and notes[0].at.mono_ns >= found.get(left.engine, (0, left))[0]:
+                found[left.engine] = (notes[0].at.mono_ns, left)
+        return tuple(left for _, left in found.values())
+
+    def _has_evidence(self, incident: str) -> bool:
+        return any(self.folder_of(incident).glob("pass*"))
 
     def finish(self, incident: str, ring: Ring) -> str:
         """Copy the ring beside the capture and drop the oldest incidents."""
@@ -77,3 +99,32 @@ class Incidents:
         homes = sorted((path for path in self.folder.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
         for old in homes[: -self.kept]:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _notes(record: Path) -> list[Note]:
+    """Whole lines of a record; one that a crash cut is left out."""
+    notes = []
+    with contextlib.suppress(OSError):
+        for line in record.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.MsgspecError):
+                notes.append(msgspec.json.decode(line, type=Note))
+    return notes
+
+
+def _left_open(notes: list[Note], has_evidence: bool) -> OpenIncident | None:
+    """How far an incident had come when its agent ended; None when it was closed."""
+    kinds = {type(note.effect) for note in notes}
+    if kinds & {Cleared, Recovered}:
+        return None
+    first = notes[0]
+    silence_s = getattr(first.effect, "silence_s", 0.0)
+    verdicts = [note.effect.verdict for note in notes if isinstance(note.effect, Judged)]
+    kept = WriteBundle in kinds
+    begun = StartCapture in kinds and has_evidence
+    return OpenIncident(
+        engine=first.effect.engine,
+        incident=first.effect.incident,
+        since_s=first.at.mono_s - silence_s,
+        stage="kept" if kept else "capturing" if begun else "suspected",
+        verdict=verdicts[-1] if verdicts else None,
+    )

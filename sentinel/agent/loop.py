@@ -7,7 +7,7 @@ given to the core either, so that a replay sees exactly what the core saw.
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,28 +15,34 @@ from pathlib import Path
 import msgspec
 
 from sentinel import __version__
+from sentinel.agent import status
 from sentinel.agent.capture import Capture, Captured
 from sentinel.agent.discovery import Discovery
 from sentinel.agent.gather import Gather
 from sentinel.agent.incidents import Incidents
+from sentinel.agent.readiness import Readiness
 from sentinel.agent.ring import Ring
-from sentinel.agent.source import Source
-from sentinel.agent.sources.engine_log import EngineLog
-from sentinel.agent.sources.kernel import KernelRecords
-from sentinel.agent.sources.loads import Loads
-from sentinel.agent.sources.metrics import Metrics
+from sentinel.agent.roster import OF_PROCESSES, engine_sources, host_sources
 from sentinel.agent.sources.nccl_files import NcclFiles
-from sentinel.agent.sources.pressure import HostPressure
-from sentinel.agent.sources.processes import Processes
 from sentinel.collectors import agent_notes
 from sentinel.config import Config
 from sentinel.core.agent import AgentCore
 from sentinel.core.rules import Rule
-from sentinel.engines import ADAPTERS
 from sentinel.model.effect import AnyEffect, Recovered, StartCapture, WriteBundle
-from sentinel.model.engine import Engine
-from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, Started, Tick
-from sentinel.model.observation import AnyObservation, HealthProbe, Origin, ProcessExit, ProcessTable
+from sentinel.model.engine import Engine, ProcessId
+from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, OpenIncident, Started, Tick
+from sentinel.model.observation import (
+    AnyObservation,
+    Enqueues,
+    Environment,
+    HealthProbe,
+    NcclComm,
+    Observation,
+    Origin,
+    ProcessExit,
+    ProcessTable,
+    StoreTelemetry,
+)
 from sentinel.model.stamp import Stamp
 from sentinel.plumbing.clock import Clock, local_s
 from sentinel.record.journal import Journal, JournalError
@@ -66,6 +72,11 @@ class AgentLoop:
     _wanted: set[str] = field(default_factory=set)
     _running: int = 0
     _scan_due_s: float = 0.0
+    _status_due_s: float = 0.0
+    _status_trouble: str = ""
+    _left_open: dict[str, OpenIncident] = field(default_factory=dict)
+    _readiness: Readiness = field(default_factory=Readiness)
+    _ourselves: ProcessId = field(default_factory=status.ourselves)
 
     def __post_init__(self) -> None:
         limits = self.config.limits
@@ -76,9 +87,12 @@ class AgentLoop:
         ).open()
         self._ring = Ring(self.config.folder("ring"))
         self._incidents = Incidents(self.config.folder("incidents"), limits.incidents_kept, limits.incident_bytes)
-        for source in self._host_sources():
+        for source in host_sources(self.config, self._ring):
             self.gather.add(source)
-        self._give(Started(at=self.clock.now(), version=__version__, settings=self.config.core()))
+        now = self.clock.now()
+        left_open = self._incidents.left_open(now.boot_id)
+        self._left_open = {left.engine: left for left in left_open}
+        self._give(Started(at=now, version=__version__, settings=self.config.core(), left_open=left_open))
 
     def run(self) -> None:
         """Turn until stopped."""
@@ -96,12 +110,20 @@ class AgentLoop:
             self._scan_due_s = now.mono_s + self.config.timing.discover_every_s / self.config.timing.time_scale
             self._discover()
         for said in self.gather.poll(self.clock.now()):
-            if said.engine is not None and isinstance(said.seen, ProcessTable | HealthProbe):
+            if said.engine is not None and self._is_kept(said.seen):
                 self._note(said.engine, said.seen)
             self._give(Observed(at=self.clock.now(), engine=said.engine, seen=said.seen))
         while not self._captured.empty():
             self._hear(*self._captured.get())
         self._give(Tick(at=self.clock.now()))
+        if now.mono_s >= self._status_due_s:
+            self._status_due_s = now.mono_s + status.WRITE_EVERY_S / self.config.timing.time_scale
+            self._write_status(self.clock.now())
+
+    def _is_kept(self, seen: AnyObservation) -> bool:
+        """Whether nothing but the agent's notes would show it offline; counts of calls are large and kept in need."""
+        kept = isinstance(seen, ProcessTable | HealthProbe | StoreTelemetry | Environment)
+        return kept or (self._running > 0 and isinstance(seen, Enqueues | NcclComm))
 
     def close(self) -> None:
         """Stop the sources and make the journal durable."""
@@ -138,20 +160,25 @@ class AgentLoop:
         self.journal_trouble = f"journal: {error.strerror}; detection continues, replay will miss what follows"
 
     def _act(self, at: Stamp, effect: AnyEffect) -> str:
+        done = "done"
+        if isinstance(effect, WriteBundle):
+            done = self._incidents.finish(effect.incident, self._ring)
+        # The record comes before a capture and after a bundle: an agent that is ended in between must not believe
+        # that evidence is on disk which is not, nor take it twice.
+        self._incidents.note(at, effect)
         match effect:
             case StartCapture():
                 return self._start_capture(effect)
-            case WriteBundle():
-                return self._incidents.finish(effect.incident, self._ring)
             case Recovered():
                 self._wanted.discard(effect.incident)
-        self._incidents.note(at, effect)
-        return "done"
+        return done
 
     def _start_capture(self, effect: StartCapture) -> str:
         engine = self._engines.get(effect.engine)
         if engine is None or self._running >= CAPTURES_MAX:
-            self._captured.put((effect, Captured(Path(), why_incomplete="too many captures at once")))
+            why = "too many captures at once"
+            folder = self._incidents.folder_of(effect.incident)
+            self._captured.put((effect, Captured(folder, begun=False, why_incomplete=why)))
             return "refused"
         for source in self.gather.sources.values():
             if isinstance(source, NcclFiles) and source.engine.key == engine.key:
@@ -168,11 +195,8 @@ class AgentLoop:
 
     def _hear(self, effect: StartCapture, captured: Captured) -> None:
         """A capture came back: what it found goes to the core as observations, then its end."""
-        self._running = max(0, self._running - 1)
-        for seen in self._incidents.observations(effect.incident, captured):
-            stamped = self.clock.now()
-            timed = seen if seen.at_s is not None else msgspec.structs.replace(seen, at_s=stamped.wall_s)
-            self._give(Observed(at=stamped, engine=effect.engine, seen=timed))  # type: ignore[arg-type]
+        self._running -= captured.begun
+        self._tell(effect.engine, self._incidents.observations(effect.incident, captured))
         self._give(
             CaptureEnded(
                 at=self.clock.now(),
@@ -200,6 +224,11 @@ class AgentLoop:
                 self._engines[key] = engine
                 self._give(EngineSeen(at=self.clock.now(), engine=engine))
                 self._follow(engine)
+                self._take_over(engine)
+        for key in self._left_open.keys() - found.keys():
+            del self._left_open[key]
+            self._give(EngineGone(at=self.clock.now(), key=key))
+        self._readiness.look(tuple(found.values()))
 
     def _mourn(self, known: Engine | None, engine: Engine) -> None:
         """Say which processes of an engine that still runs are gone."""
@@ -234,38 +263,45 @@ class AgentLoop:
                 self._give(Observed(at=now, engine=said.engine, seen=said.seen))
 
     def _follow(self, engine: Engine) -> None:
-        for name, build in self._engine_sources(engine):
+        wonders = partial(self.core.wonders, engine.key)
+        for name, build in engine_sources(self.config, engine, self._ring, wonders):
             if name not in self.gather.sources:
                 self.gather.add(build())
         for known in self.gather.sources.values():
-            if isinstance(known, Processes | NcclFiles) and known.engine.key == engine.key:
+            if isinstance(known, OF_PROCESSES) and known.engine.key == engine.key:
                 known.engine = engine
 
-    def _host_sources(self) -> list[Source]:
-        wanted = self.config.sources
-        sources: list[Source] = []
-        if wanted.pressure:
-            sources.append(HostPressure())
-        if wanted.kernel_log:
-            sources.append(KernelRecords(self._ring))
-        return sources
+    def _take_over(self, engine: Engine) -> None:
+        """Go on with an incident that an agent before this one left open: its evidence is read, not taken again."""
+        left = self._left_open.pop(engine.key, None)
+        if left is None or left.stage == "suspected":
+            return
+        self._tell(left.engine, self._incidents.observations(left.incident))
+        if left.stage == "capturing":
+            why = "the agent was ended during the capture"
+            self._give(CaptureEnded(at=self.clock.now(), incident=left.incident, complete=False, why_incomplete=why))
 
-    def _engine_sources(self, engine: Engine) -> Iterator[tuple[str, Callable[[], Source]]]:
-        wanted = self.config.sources
-        log = next((process.log for process in engine.processes if process.log), None)
-        if wanted.engine_log and log is not None:
-            yield f"log:{engine.key}", partial(EngineLog, engine, Path(log), self._ring)
-        if wanted.metrics and engine.url is not None:
-            every_s = self.config.timing.scrape_every_s / self.config.timing.time_scale
-            yield f"metrics:{engine.key}", partial(Metrics, engine, self._ring, every_s)
-            question = next((adapter.load for adapter in ADAPTERS if adapter.name == engine.adapter), None)
-            if question is not None:
-                wonders = partial(self.core.wonders, engine.key)
-                yield f"loads:{engine.key}", partial(Loads, engine, question, self._ring, wonders, every_s / 2)
-        if wanted.processes:
-            yield f"processes:{engine.key}", partial(Processes, engine)
-        if wanted.nccl_debug:
-            yield f"nccl:{engine.key}", partial(NcclFiles, engine)
+    def _tell(self, key: str, observations: Iterable[Observation]) -> None:
+        """Give the core what evidence on disk shows."""
+        for seen in observations:
+            now = self.clock.now()
+            timed = seen if seen.at_s is not None else msgspec.structs.replace(seen, at_s=now.wall_s)
+            self._give(Observed(at=now, engine=key, seen=timed))  # type: ignore[arg-type]
+
+    def _write_status(self, now: Stamp) -> None:
+        troubles = (self.journal_trouble, self._ring.why, self._incidents.why, self._status_trouble)
+        record = status.Status(
+            at=now,
+            agent=self._ourselves,
+            version=__version__,
+            engines=status.engines(self.core.watched(), now),
+            sources=status.sources(self.gather, now),
+            readiness=self._readiness.checks(),
+            near_misses=self.core.near_misses,
+            shed=self.gather.shed,
+            troubles=tuple(trouble for trouble in troubles if trouble),
+        )
+        self._status_trouble = status.write(Path(self.config.folders.state), record)
 
 
 def open_loop(config: Config, rules: Sequence[Rule], clock: Clock) -> AgentLoop:

@@ -5,6 +5,7 @@ suspicion and costs nothing. Sixty seconds of silence, or the approach of the en
 Only the evidence of a capture makes a verdict.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,17 @@ from sentinel.core.pulse import Pulse
 from sentinel.core.rules import Rule
 from sentinel.model.effect import AnyEffect, Cleared, Judged, Recovered, StartCapture, Suspected, WriteBundle
 from sentinel.model.engine import Engine
-from sentinel.model.event import AnyEvent, CaptureEnded, CoreSettings, EngineGone, EngineSeen, Observed, Started, Tick
+from sentinel.model.event import (
+    AnyEvent,
+    CaptureEnded,
+    CoreSettings,
+    EngineGone,
+    EngineSeen,
+    Observed,
+    OpenIncident,
+    Started,
+    Tick,
+)
 from sentinel.model.observation import AnyObservation, ProcessExit
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
@@ -23,8 +34,21 @@ from sentinel.model.verdict import Verdict
 KEEP = 4_000
 ENGINES_MAX = 64
 DEADLINE_MARGIN_S = 5.0
+PRINTED_S = 1.0
+"""Resolution of the times that engines print."""
 DEATH_GRACE_S = 1.5
 """A shutdown ends its processes one after another; only a rank that stays missing this long has died."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one engine stands: for displays. `incident` is empty and `verdict` None while nothing is wrong."""
+
+    engine: Engine
+    phase: Phase
+    pulse: Pulse
+    incident: str
+    verdict: Verdict | None
 
 
 @dataclass(slots=True)
@@ -42,6 +66,7 @@ class _Watch:
     died_s: float | None = None
     judged_s: float = 0.0
     verdict: Verdict | None = None
+    stale_until_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -52,15 +77,17 @@ class AgentCore:
     settings: CoreSettings = field(default_factory=CoreSettings)
     near_misses: int = 0
     _watches: dict[str, _Watch] = field(default_factory=dict)
-    _host_seen: list[AnyObservation] = field(default_factory=list)
+    _host_seen: deque[AnyObservation] = field(default_factory=lambda: deque(maxlen=KEEP))
+    _left_open: dict[str, OpenIncident] = field(default_factory=dict)
 
     def step(self, event: AnyEvent) -> tuple[AnyEffect, ...]:
         """Take one event; return what is to be done, in order."""
         match event:
-            case Started(settings=settings):
+            case Started(settings=settings, left_open=left_open):
                 self.settings = settings
+                self._left_open = {left.engine: left for left in left_open}
             case EngineSeen(engine=engine):
-                self._engine(engine)
+                self._engine(event.at, engine)
             case EngineGone(key=key):
                 return tuple(self._gone(event.at, key))
             case Observed():
@@ -71,9 +98,18 @@ class AgentCore:
                 return tuple(effect for watch in self._watches.values() for effect in self._tick(event.at, watch))
         return ()
 
-    def watched(self) -> tuple[tuple[Engine, Phase, Pulse], ...]:
+    def watched(self) -> tuple[Standing, ...]:
         """What is watched and how it stands, for status displays."""
-        return tuple((watch.engine, watch.phase, watch.pulse) for watch in self._watches.values())
+        return tuple(
+            Standing(
+                watch.engine,
+                watch.phase,
+                watch.pulse,
+                "" if watch.phase is Phase.WATCHING else watch.incident,
+                None if watch.phase is Phase.WATCHING else watch.verdict,
+            )
+            for watch in self._watches.values()
+        )
 
     def wonders(self, key: str, now_s: float) -> bool:
         """Whether an engine is half-way to a suspicion and nothing newer than its last progress tells its load."""
@@ -85,7 +121,7 @@ class AgentCore:
         stale = told_s is None or now_s - told_s >= self.settings.silence_floor_s / 2
         return stale and bool(watch.pulse.outstanding())
 
-    def _engine(self, engine: Engine) -> None:
+    def _engine(self, at: Stamp, engine: Engine) -> None:
         watch = self._watches.get(engine.key)
         if watch is None:
             assert len(self._watches) < ENGINES_MAX, "the agent watches more engines than a host can hold"
@@ -93,12 +129,17 @@ class AgentCore:
             self._watches[engine.key] = watch
             for seen in self._host_seen:
                 watch.picture.note(seen)
+            if (left := self._left_open.pop(engine.key, None)) is not None:
+                _resume(at, watch, left)
         watch.engine = engine
         _introduce(watch.picture, engine)
 
     def _gone(self, at: Stamp, key: str) -> Iterator[AnyEffect]:
         watch = self._watches.pop(key, None)
         if watch is None:
+            if (left := self._left_open.pop(key, None)) is not None:
+                lasted_s = at.mono_s - left.since_s
+                yield Recovered(engine=key, incident=left.incident, why="the engine is gone", lasted_s=lasted_s)
             return
         if watch.phase is Phase.WATCHING:
             if watch.pulse.closing or not (watch.pulse.booting or watch.pulse.outstanding()):
@@ -115,7 +156,7 @@ class AgentCore:
 
     def _observed(self, event: Observed) -> Iterator[AnyEffect]:
         if event.engine is None:
-            self._host_seen = [*self._host_seen[-KEEP:], event.seen]
+            self._host_seen.append(event.seen)
             for watch in self._watches.values():
                 watch.picture.note(event.seen)
             return
@@ -125,7 +166,7 @@ class AgentCore:
         known.picture.note(event.seen)
         if isinstance(event.seen, ProcessExit) and event.seen.role == "rank" and known.died_s is None:
             known.died_s = event.at.mono_s
-        if known.pulse.note(event.at, event.seen):
+        if known.pulse.note(event.at, event.seen) and (known.pulse.last_s or 0.0) > known.stale_until_s:
             yield from self._progressed(event.at, known)
 
     def _progressed(self, at: Stamp, watch: _Watch) -> Iterator[AnyEffect]:
@@ -220,6 +261,20 @@ class AgentCore:
         if watch.verdict is None or _differs(watch.verdict, verdict):
             watch.verdict = verdict
             yield Judged(engine=watch.engine.key, incident=watch.incident, verdict=verdict)
+
+
+def _resume(at: Stamp, watch: _Watch, left: OpenIncident) -> None:
+    """Go on with an incident of an agent before this one; what the log said before it is no progress."""
+    watch.incident, watch.since_s, watch.verdict = left.incident, left.since_s, left.verdict
+    watch.number = int(left.incident.rpartition("#")[2].partition("@")[0])
+    watch.stale_until_s = left.since_s + PRINTED_S
+    match left.stage:
+        case "suspected":
+            watch.phase = Phase.SUSPECTED
+        case "capturing":
+            watch.phase, watch.capture_began_s = Phase.CAPTURING, at.mono_s
+        case "kept":
+            watch.phase, watch.judged_s = Phase.JUDGED, at.mono_s
 
 
 def _introduce(picture: Picture, engine: Engine) -> None:

@@ -1,10 +1,13 @@
 """Everything that can reach the core, as a closed set. Time is an event; so is the outcome of an effect."""
 
+from typing import Literal
+
 import msgspec
 
 from sentinel.model.engine import Engine
 from sentinel.model.observation import AnyObservation
 from sentinel.model.stamp import Stamp
+from sentinel.model.verdict import Verdict
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
@@ -13,11 +16,26 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     at: Stamp
 
 
+class OpenIncident(msgspec.Struct, frozen=True, kw_only=True):
+    """An incident that an agent before this one left open; `since_s` is monotonic.
+
+    `stage`: `suspected` no evidence was taken yet; `capturing` evidence was begun and is not taken again, what there is
+    follows as observations with a `CaptureEnded`; `kept` evidence and verdict are on disk.
+    """
+
+    engine: str
+    incident: str
+    since_s: float
+    stage: Literal["suspected", "capturing", "kept"]
+    verdict: Verdict | None = None
+
+
 class Started(Event, frozen=True, kw_only=True, tag="started"):
     """The agent (re)started with these timings; history before this instant is not known to it."""
 
     version: str
     settings: "CoreSettings"
+    left_open: tuple[OpenIncident, ...] = ()
 
 
 class Tick(Event, frozen=True, kw_only=True, tag="tick"):

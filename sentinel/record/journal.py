@@ -57,7 +57,7 @@ class Journal:
             path = self.folder / _name(self._segment)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o640)
             self._size = _cut_torn_tail(self._fd)
-            self._next = 1 + max((entry.n for entry in entries(self.folder)), default=-1)
+            self._next = 1 + _last_position(segments)
         except OSError as error:
             raise JournalError(f"cannot write the journal in {self.folder}: {error.strerror}; free space or change "
                                "`journal.folder`") from error  # fmt: skip
@@ -94,9 +94,14 @@ class Journal:
         line = b"%08x %s\n" % (crc32(body), body)
         if self._size + len(line) > self.segment_bytes:
             self._rotate()
-        written = 0
-        while written < len(line):
-            written += os.write(self._fd, line[written:])
+        try:
+            written = 0
+            while written < len(line):
+                written += os.write(self._fd, line[written:])
+        except OSError:
+            # Half a record must not be glued to the next one that fits.
+            os.ftruncate(self._fd, self._size)
+            raise
         self._size += len(line)
         self._next = entry.n + 1
         return entry.n
@@ -150,6 +155,14 @@ def _cut_torn_tail(fd: int) -> int:
     if end != size:
         os.ftruncate(fd, end)
     return end
+
+
+def _last_position(segments: list[Path]) -> int:
+    """Position of the last whole record, -1 without any. Only the newest segment that holds one is read."""
+    for path in reversed(segments):
+        if (last := max((entry.n for entry in entries(path)), default=-1)) >= 0:
+            return last
+    return -1
 
 
 def _segments(folder: Path) -> list[Path]:

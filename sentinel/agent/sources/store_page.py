@@ -1,0 +1,99 @@
+"""The row store's telemetry pages of an engine's ranks: read-only maps that cannot block, whatever their owner does.
+
+A page is any file of the right size and first bytes in the engine's runtime folder: `--runtime-dir` of the launcher,
+`SENTINEL_ENGINE_RUNTIME` of its environment, or `/run/sentinel-engine`. It belongs to the rank whose pid and start time
+it names, also when that process is stopped or dead.
+"""
+
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from sentinel.agent import procfs
+from sentinel.agent.source import Said
+from sentinel.collectors.rowstore_page import PAGE_BYTES, owner_of, telemetry
+from sentinel.model.engine import Engine, EngineProcess
+from sentinel.model.observation import Origin
+from sentinel.model.stamp import Stamp
+
+FOLDER = Path("/run/sentinel-engine")
+VARIABLE, FLAG = "SENTINEL_ENGINE_RUNTIME", "--runtime-dir"
+LOOK_EVERY_S = 10.0
+TELL_EVERY_S = 5.0
+FILES_MAX = 512
+
+
+class StorePages:
+    """Says what the pages show. An engine without a row store has none, and costs a look every ten seconds."""
+
+    every_s = 1.0
+
+    def __init__(self, engine: Engine, folder: Path | None = None) -> None:
+        self.name = f"store:{engine.key}"
+        self.engine = engine
+        self._folder = folder or _folder_of(engine)
+        self._pages: dict[Path, tuple[mmap.mmap, EngineProcess, int]] = {}
+        self._look_due_s = 0.0
+        self._tell_due_s = 0.0
+
+    def poll(self, now: Stamp) -> Iterator[Said]:
+        """One observation a page."""
+        if now.mono_s >= self._look_due_s:
+            self._look_due_s = now.mono_s + LOOK_EVERY_S
+            self._find()
+        if now.mono_s < self._tell_due_s:
+            return
+        self._tell_due_s = now.mono_s + TELL_EVERY_S
+        for path, (page, process, _) in self._pages.items():
+            # The store's clock; the agent's own also counts the time that the host slept.
+            seen = telemetry(bytes(page), Origin(str(path)), time.monotonic_ns())
+            if seen is not None:
+                placed = msgspec.structs.replace(seen, at_s=now.wall_s, pid=process.id.pid, tags=process.tags)
+                yield Said(self.engine.key, placed)
+
+    def close(self) -> None:
+        """Let go of the maps."""
+        for page, _, _ in self._pages.values():
+            page.close()
+        self._pages.clear()
+
+    def _find(self) -> None:
+        try:
+            paths = sorted(self._folder.iterdir())[:FILES_MAX]
+        except OSError:
+            return
+        # The pid that a containerised process writes is its own view; its start time is the host's.
+        owners = {process.id.started_ticks: process for process in self.engine.ranks}
+        for path in paths:
+            try:
+                known = path.stat()
+                mapped = self._pages.get(path)
+                if known.st_size != PAGE_BYTES or (mapped is not None and mapped[2] == known.st_ino):
+                    continue
+                page = _map(path)
+            except (OSError, ValueError):
+                continue
+            owner = owner_of(bytes(page))
+            process = None if owner is None else owners.get(owner[1])
+            if process is None:
+                page.close()
+            else:
+                self._pages[path] = (page, process, known.st_ino)
+
+
+def _folder_of(engine: Engine) -> Path:
+    view = procfs.view(engine.root.pid)
+    given = None if view is None else view.flag(FLAG) or view.environ.get(VARIABLE)
+    return FOLDER if given is None else Path(given)
+
+
+def _map(path: Path) -> mmap.mmap:
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(fd, PAGE_BYTES, prot=mmap.PROT_READ)
+    finally:
+        os.close(fd)
