@@ -28,6 +28,14 @@ INTERVALS_LEARNED = 50
 SILENCE_FACTOR = 6.0
 SILENCE_FLOOR_S = 8.0
 
+COUNTED_MIN = 2
+"""Gaps between growing counters that teach a pace."""
+
+LOAD_GAUGES = (
+    "sglang:num_running_reqs", "sglang:num_queue_reqs", "vllm:num_requests_running", "vllm:num_requests_waiting",
+    "sentinel_engine_running_requests", "sentinel_engine_waiting_requests",
+)  # fmt: skip
+
 TOKEN_COUNTERS = (
     "sglang:realtime_tokens_total", "vllm:generation_tokens_total", "vllm:prompt_tokens_total",
     "vllm:iteration_tokens_total_count", "sentinel_engine_tokens_total",
@@ -49,10 +57,14 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """All progress marks in time order, and the learned interval between lines of the busiest stream."""
+    """All progress marks in time order, and the learned interval between lines of the busiest stream.
+
+    `counted`: the interval is that of counters, which were read to the end and are finer than any line.
+    """
 
     marks: tuple[Mark, ...]
     interval_s: float | None
+    counted: bool = False
 
     @property
     def t0(self) -> Mark | None:
@@ -68,6 +80,9 @@ class Progress:
 def progress(picture: Picture) -> Progress:
     """Every observed instant at which the engine did work (log lines, statistics with tokens, counters that moved)."""
     marks = sorted((*_line_marks(picture), *_counter_marks(picture)), key=lambda mark: mark.at_s)
+    counted_s = _counted_interval(picture, marks[-1].at_s) if marks else None
+    if counted_s is not None:
+        return Progress(tuple(marks), counted_s, counted=True)
     return Progress(tuple(marks), _interval(marks))
 
 
@@ -141,16 +156,44 @@ def _line_marks(picture: Picture) -> Iterator[Mark]:
 
 def _counter_marks(picture: Picture) -> Iterator[Mark]:
     """A scrape marks progress when a token counter is higher than in the scrape before it."""
-    last: dict[str, float] = {}
-    scrapes = [scrape for scrape in picture.all(Scrape) if scrape.at_s is not None]
-    for scrape in sorted(scrapes, key=lambda seen: seen.at_s or 0.0):
-        moved = False
-        for series, value in scrape.samples.items():
-            if series.partition("{")[0] in TOKEN_COUNTERS:
-                moved |= series in last and value > last[series]
-                last[series] = value
-        if moved and scrape.at_s is not None:
+    known: dict[str, float] = {}
+    for scrape in _in_time(picture):
+        if _grew(scrape, known) and scrape.at_s is not None:
             yield Mark(scrape.at_s, scrape.origin, None, "counter")
+
+
+def _counted_interval(picture: Picture, last_s: float) -> float | None:
+    """Median gap between scrapes that show growth, idle gaps left out; None when few, or when the log reaches further.
+
+    vLLM prints statistics every ten seconds whatever its pace is; its counters tell the pace itself.
+    """
+    gaps: list[float] = []
+    grew_s: float | None = None
+    known: dict[str, float] = {}
+    newest_s = 0.0
+    for scrape in _in_time(picture):
+        newest_s = scrape.at_s or 0.0
+        if not any(value > 0 for series, value in scrape.samples.items() if series.partition("{")[0] in LOAD_GAUGES):
+            grew_s = None
+        if _grew(scrape, known):
+            gaps += [] if grew_s is None else [newest_s - grew_s]
+            grew_s = newest_s
+    enough = len(gaps) >= COUNTED_MIN and newest_s >= last_s
+    return median(gaps[-INTERVALS_LEARNED:]) if enough else None
+
+
+def _in_time(picture: Picture) -> list[Scrape]:
+    return sorted((seen for seen in picture.all(Scrape) if seen.at_s is not None), key=lambda seen: seen.at_s or 0.0)
+
+
+def _grew(scrape: Scrape, known: dict[str, float]) -> bool:
+    """Whether a token counter is higher than in `known`, which learns from the scrape."""
+    grew = False
+    for series, value in scrape.samples.items():
+        if series.partition("{")[0] in TOKEN_COUNTERS:
+            grew |= series in known and value > known[series]
+            known[series] = value
+    return grew
 
 
 def _interval(marks: list[Mark]) -> float | None:

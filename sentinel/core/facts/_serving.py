@@ -119,6 +119,9 @@ def limit_s(picture: Picture) -> float:
     Chunks of a long prefill and statistics every ten seconds are slower than decode lines; several printers of one
     tick count as one.
     """
+    learned = picture.memo(timeline.progress)
+    if learned.counted:
+        return learned.limit_s
     instants: list[float] = []
     for mark in picture.memo(marks):
         if not instants or mark.at_s - instants[-1] >= SAME_INSTANT_S:
@@ -126,10 +129,10 @@ def limit_s(picture: Picture) -> float:
     recent = instants[-GAPS_LEARNED:]
     gaps = [later - earlier for earlier, later in pairwise(recent)]
     if len(gaps) < 2:
-        return picture.memo(timeline.progress).limit_s
+        return learned.limit_s
     # The last few gaps decide when the pace has just changed, as when a long prompt follows short ones.
     pace_s = max(median(gaps), median(gaps[-GAPS_NEWEST:]))
-    return max(timeline.SILENCE_FACTOR * pace_s, picture.memo(timeline.progress).limit_s)
+    return max(timeline.SILENCE_FACTOR * pace_s, learned.limit_s)
 
 
 def steps(picture: Picture) -> tuple[Step, ...]:
