@@ -63,6 +63,7 @@ class AgentLoop:
     core: AgentCore = field(init=False)
     gather: Gather = field(default_factory=Gather)
     journal_trouble: str = ""
+    latest: status.Status | None = None
     _journal: Journal = field(init=False)
     _ring: Ring = field(init=False)
     _incidents: Incidents = field(init=False)
@@ -118,7 +119,8 @@ class AgentLoop:
         self._give(Tick(at=self.clock.now()))
         if now.mono_s >= self._status_due_s:
             self._status_due_s = now.mono_s + status.WRITE_EVERY_S / self.config.timing.time_scale
-            self._write_status(self.clock.now())
+            self.latest = self._status(self.clock.now())
+            self._status_trouble = status.write(Path(self.config.folders.state), self.latest)
 
     def _is_kept(self, seen: AnyObservation) -> bool:
         """Whether nothing but the agent's notes would show it offline; counts of calls are large and kept in need."""
@@ -288,9 +290,9 @@ class AgentLoop:
             timed = seen if seen.at_s is not None else msgspec.structs.replace(seen, at_s=now.wall_s)
             self._give(Observed(at=now, engine=key, seen=timed))  # type: ignore[arg-type]
 
-    def _write_status(self, now: Stamp) -> None:
+    def _status(self, now: Stamp) -> status.Status:
         troubles = (self.journal_trouble, self._ring.why, self._incidents.why, self._status_trouble)
-        record = status.Status(
+        return status.Status(
             at=now,
             agent=self._ourselves,
             version=__version__,
@@ -301,7 +303,6 @@ class AgentLoop:
             shed=self.gather.shed,
             troubles=tuple(trouble for trouble in troubles if trouble),
         )
-        self._status_trouble = status.write(Path(self.config.folders.state), record)
 
 
 def open_loop(config: Config, rules: Sequence[Rule], clock: Clock) -> AgentLoop:

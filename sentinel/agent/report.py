@@ -8,6 +8,25 @@ from sentinel.model.effect import AnyEffect, Cleared, Judged, Recovered, StartCa
 from sentinel.model.stamp import Stamp
 
 
+def words(effect: AnyEffect) -> str:
+    """One effect in words, for people."""
+    match effect:
+        case Suspected():
+            said = f"suspected: {effect.silence_s:.1f} s of silence, limit {effect.limit_s:.1f} s; {effect.why}"
+        case Cleared():
+            said = f"suspicion cleared after {effect.silence_s:.1f} s"
+        case StartCapture():
+            said = f"capture of at most {effect.budget_s:.0f} s begins: {effect.why}"
+        case Judged(verdict=verdict):
+            whom = f", culprits {list(verdict.culprits.ranks)}" if verdict.culprits.ranks else ""
+            said = f"verdict {verdict.kind} ({verdict.confidence}){whom}: {verdict.summary}"
+        case Recovered():
+            said = f"closed after {effect.lasted_s:.1f} s: {effect.why}"
+        case _:
+            said = "evidence kept"
+    return f"{effect.incident}: {said}"
+
+
 def log_effect(at: Stamp, effect: AnyEffect) -> None:
     """Write one effect to the log."""
     del at

@@ -15,6 +15,9 @@ from sentinel import __version__
 
 VERBS: Mapping[str, str] = {
     "watch": "Watch the engines of this host.",
+    "status": "Show what the agent sees, and what it cannot.",
+    "config": "Check and show the configuration.",
+    "replay": "Judge an agent's journal again and compare.",
     "drill": "A fire drill on this machine, without a GPU.",
     "bundle": "Make, read, check and compare incident bundles.",
     "analyze": "Judge a folder of hang evidence.",

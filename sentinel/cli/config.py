@@ -1,0 +1,48 @@
+"""`sentinel config`: the configuration in force, and where each value came from."""
+
+from pathlib import Path
+
+import click
+
+from sentinel.cli import Exit
+from sentinel.config import ConfigError, effective, load
+
+PATH = click.option("--config", "path", type=click.Path(dir_okay=False, path_type=Path), help="sentinel.yaml to use.")
+
+
+@click.group("config")
+def command() -> None:
+    """Check and show the configuration."""
+
+
+@command.command("check")
+@PATH
+def check(path: Path | None) -> int:
+    """Print the configuration if it can be used; exit status 2 and the reason if not."""
+    _show(path)
+    return Exit.OK
+
+
+@command.command("show")
+@click.argument("keys", nargs=-1)
+@PATH
+def show(keys: tuple[str, ...], path: Path | None) -> int:
+    """Print the values of KEYS (`timing.tick_s`, or a section), or all."""
+    _show(path, keys)
+    return Exit.OK
+
+
+def _show(path: Path | None, keys: tuple[str, ...] = ()) -> None:
+    try:
+        lines = list(effective(*load(path)))
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    wanted = [line for line in lines if not keys or any(_is_of(line, key) for key in keys)]
+    if not wanted:
+        raise click.UsageError(f"no setting {', '.join(keys)}; `sentinel config show` prints them all")
+    click.echo("\n".join(wanted))
+
+
+def _is_of(line: str, key: str) -> bool:
+    name = line.partition(" = ")[0]
+    return name == key or name.startswith(f"{key}.")
