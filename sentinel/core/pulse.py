@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from sentinel.core.timeline import INTERVALS_LEARNED, TOKEN_COUNTERS
+from sentinel.core.timeline import GENERATING, INTERVALS_LEARNED, TOKEN_COUNTERS
 from sentinel.model.event import CoreSettings
 from sentinel.model.observation import AnyObservation, Decode, EngineStats, HealthProbe, Notice, Phase, Prefill, Scrape
 from sentinel.model.stamp import Stamp
@@ -39,6 +39,7 @@ class Pulse:
     prefill_until_s: float = 0.0
     gauges_at_s: float | None = None
     mute_since_s: float | None = None
+    asked_s: float | None = None
     _gaps: deque[float] = field(default_factory=lambda: deque(maxlen=INTERVALS_LEARNED))
     _line_s: dict[str, float] = field(default_factory=dict)
     _counters: dict[str, float] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class Pulse:
             case Phase():
                 return self._phase(when_s, seen)
             case Notice():
-                self._notice(seen)
+                self._notice(when_s, seen)
             case HealthProbe():
                 self._probe(when_s, seen)
         return False
@@ -93,7 +94,7 @@ class Pulse:
 
     def outstanding(self) -> bool | None:
         """Whether requests run or wait, or may for all that a mute front end tells; None when nothing ever said."""
-        if self.mute_since_s is not None:
+        if self.mute_since_s is not None or self.asked_s is not None:
             return True
         if self.running is None and self.waiting is None:
             return None
@@ -113,6 +114,7 @@ class Pulse:
         self.ready |= serving
         self.booting &= not serving
         self.paused = False
+        self.asked_s = None
         newer = self.last_s is None or when_s > self.last_s
         self.last_s = when_s if newer else self.last_s
         return newer
@@ -178,8 +180,20 @@ class Pulse:
             self.booting = True
         return not self.ready and self._progress(when_s, serving=False)
 
-    def _notice(self, seen: Notice) -> None:
+    def _asked(self, when_s: float, seen: Notice) -> None:
+        """An answer began after a silence: an idle engine was given work, which its gauges tell only after a step.
+
+        The answer to a short request begins when it ends, but then its tokens were counted around that time.
+        """
+        silence_s = self.silence_s(when_s)
+        idle = silence_s is None or silence_s >= self.limit_s(when_s)
+        if seen.at_s is not None and seen.fields.get("path") in GENERATING and idle and not self.outstanding():
+            self.asked_s = self.last_s = when_s
+
+    def _notice(self, when_s: float, seen: Notice) -> None:
         match seen.notice:
+            case "request":
+                self._asked(when_s, seen)
             case "pause" | "sleep":
                 self.paused = True
             case "resume" | "wake":

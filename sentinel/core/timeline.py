@@ -36,6 +36,11 @@ LOAD_GAUGES = (
     "sentinel_engine_running_requests", "sentinel_engine_waiting_requests",
 )  # fmt: skip
 
+GENERATING = (
+    "/generate", "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/inference/v1/generate",
+)  # fmt: skip
+"""Paths whose answer begins when the request is accepted and needs at least one token."""
+
 TOKEN_COUNTERS = (
     "sglang:realtime_tokens_total", "vllm:generation_tokens_total", "vllm:prompt_tokens_total",
     "vllm:iteration_tokens_total_count", "sentinel_engine_tokens_total",

@@ -2,7 +2,7 @@
 
 from sentinel.core.pulse import Pulse
 from sentinel.model.event import CoreSettings
-from sentinel.model.observation import HealthProbe, Origin, Scrape
+from sentinel.model.observation import HealthProbe, Notice, Origin, Scrape
 from sentinel.model.stamp import Stamp
 
 PAGE = Origin("http://127.0.0.1:8000/metrics")
@@ -68,3 +68,49 @@ def test_a_front_end_that_never_answered_is_not_expected_to() -> None:
         pulse.note(at(second), probe)
 
     assert not overdue(pulse, 60)
+
+
+def accepted(pulse: Pulse, seconds: float, path: str = "/v1/completions") -> None:
+    line = Notice(
+        origin=Origin("engine.log", 9), at_s=1_700_000_000 + seconds, engine="vllm", notice="request",
+        text=f'INFO: 127.0.0.1:50000 - "POST {path} HTTP/1.1" 200 OK', fields={"path": path, "status": "200"},
+    )  # fmt: skip
+    pulse.note(at(seconds), line)
+
+
+def served_and_idle() -> Pulse:
+    pulse = Pulse(CoreSettings())
+    for second, tokens in ((0, 100), (2, 200), (4, 300), (6, 300), (60, 300)):
+        scraped(pulse, second, running=0, tokens=tokens)
+    return pulse
+
+
+def test_a_request_to_a_frozen_idle_engine_is_work_although_its_gauges_stay_at_zero() -> None:
+    """False: a worker is stopped at night, and in the morning every request hangs while the metrics say idle."""
+    pulse = served_and_idle()
+    accepted(pulse, 61)
+    for second in (62, 64, 66, 68, 70):
+        scraped(pulse, second, running=0, tokens=300)
+
+    assert overdue(pulse, 70)
+
+
+def test_a_short_request_between_two_scrapes_is_no_outstanding_work() -> None:
+    """False: each short request to a quiet engine, answered long before the next scrape, raises an alarm."""
+    pulse = served_and_idle()
+    accepted(pulse, 61)
+    scraped(pulse, 62, running=0, tokens=316)
+
+    assert not overdue(pulse, 100)
+
+    accepted(pulse, 63)
+
+    assert not overdue(pulse, 140)
+
+
+def test_calls_that_make_no_tokens_are_no_outstanding_work() -> None:
+    """False: counting the tokens of a text, or a line from before the agent's start, raises an alarm."""
+    pulse = served_and_idle()
+    accepted(pulse, 61, "/tokenize")
+
+    assert not overdue(pulse, 140)

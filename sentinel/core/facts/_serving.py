@@ -236,7 +236,29 @@ class Work:
 def work(picture: Picture) -> Work | None:
     """Last known load: the newest scrape when it is newer than the log's progress, else the log's last lines."""
     shown = [found for found in (_scraped(picture), _dumped(picture), _logged(picture)) if found is not None]
+    if (accepted := _accepted(picture)) and not (shown and (shown[0].running or shown[0].waiting)):
+        says = "an answer began after a silence, and no token was counted around it or since"
+        return Work(len(accepted), 0, tuple(Cite(says, seen.origin) for seen in accepted[:4]))
     return shown[0] if shown else None
+
+
+def _accepted(picture: Picture) -> list[Notice]:
+    """Answers that began while scrapes before and long after them show the same counters.
+
+    An engine's gauges are those of its last step, so work given to a frozen idle engine is never in them.
+    """
+    scraped = sorted(seen.at_s for found in picture.memo(scrapes).values() for seen in found if seen.at_s is not None)
+    grown_s = max((mark.at_s for mark in picture.memo(marks)), default=0.0)
+    floor_s = timeline.SILENCE_FLOOR_S
+    return [
+        seen
+        for seen in notices(picture, "request")
+        if seen.at_s is not None
+        and seen.fields.get("path") in timeline.GENERATING
+        and grown_s < seen.at_s - floor_s
+        and any(seen.at_s - floor_s <= at_s <= seen.at_s for at_s in scraped)
+        and scraped[-1] >= seen.at_s + floor_s
+    ]
 
 
 def _scraped(picture: Picture) -> Work | None:
