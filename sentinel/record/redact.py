@@ -45,6 +45,11 @@ _ASSIGNMENT = re.compile(
     r"^(?P<lead>\s*(?:export |declare -x |ENV |- ?)?\"?(?P<name>[A-Za-z_]\w{0,127})(?:=|: ))(?P<value>.*)$", re.DOTALL
 )
 _OPEN_FAMILIES = ("NCCL_", "GLOO_", "TORCH_", "CUDA_", "SGLANG_", "SGL_", "VLLM_", "UCX_", "FI_", "OMP_")
+_DIGITS = str.maketrans("123456789", "000000000")
+_POINTER = re.compile(r"(?<![A-Za-z0-9])0x[0-9a-f]{1,32}(?![A-Za-z0-9])")
+_SHAPE_MAX = 2_000
+_SHAPES_MAX = 20_000
+_COMMAS_MAX = 8
 _UNKNOWN_SHARE = 0.25
 _SAFE_CHARS = 120
 _STACK_READERS = frozenset(("py-spy", "py-spy-embedded", "pystack", "eu-stack", "gdb", "faulthandler", "cuda-gdb"))
@@ -98,6 +103,7 @@ class Lines:
     environment: bool = False
     open_keys: frozenset[str] = frozenset()
     _suspect: bool = False
+    _clean: dict[str, bool] = field(default_factory=dict)
     secrets: Secrets = field(init=False)
     _content: Content = field(init=False)
 
@@ -111,7 +117,37 @@ class Lines:
             return text
         if "\r" in text:
             return "\r".join(self.text(part, number) for part in text.split("\r"))
-        text = self.secrets.line(text.replace(OPEN, "").replace(CLOSE, ""))
+        words, counts = self.redactor.words, self.redactor.counts
+        host = words.leading_name(text)
+        rest = text[len(host) :]
+        shape = _POINTER.sub("0x", f"{bool(host)}{rest}").translate(_DIGITS)
+        lead = words.line(host) if host else ""
+        if self._passes(shape, rest):
+            counts["name"] += bool(host)
+            return lead + rest
+        before = counts.total()
+        shown = self._redacted(text.replace(OPEN, "").replace(CLOSE, ""), number)
+        if shown == lead + rest and counts.total() - before == bool(host):
+            self._learn(shape, text)
+        return shown
+
+    def _passes(self, shape: str, rest: str) -> bool:
+        """Whether a line alike but for its digits needed nothing, and nothing that depends on digits is in this one."""
+        led = self._clean.get(shape)
+        if led is None or self.secrets.is_open or self.secrets.known_in(rest) or (self._content.is_open and not led):
+            return False
+        if self.redactor.words.names_in(rest):
+            return False
+        self._content.is_open = False
+        self._suspect = self._suspect and not led
+        return True
+
+    def _learn(self, shape: str, text: str) -> None:
+        if len(text) <= _SHAPE_MAX and text.count(",") < _COMMAS_MAX and len(self._clean) < _SHAPES_MAX:
+            self._clean[shape] = not self.table and bool(self._prefix(text))
+
+    def _redacted(self, text: str, number: int) -> str:
+        text = self.secrets.line(text)
         if self.environment and (found := _ASSIGNMENT.match(text)) is not None:
             return self._variable(found)
         if self._is_frame(text):

@@ -88,19 +88,23 @@ def secret_values(environment: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 class Secrets:
-    """Replaces secrets in lines of one document; remembers whether a PEM block is open."""
+    """Replaces secrets in lines of one document; `is_open`: within a PEM block."""
 
     def __init__(self, literals: Iterable[str], say: Counted) -> None:
         self._literals = tuple(literals)
         self._say = say
-        self._in_pem = False
+        self.is_open = False
+
+    def known_in(self, text: str) -> bool:
+        """Whether a value that is known to be secret stands in the text."""
+        return any(literal in text for literal in self._literals)
 
     def line(self, text: str) -> str:
         """The line without its secrets."""
         for literal in self._literals:
             if literal in text:
                 text = text.replace(literal, self._say("known_secret", literal))
-        if self._in_pem or _PEM_BEGIN in text:
+        if self.is_open or _PEM_BEGIN in text:
             return self._pem(text)
         if "://" in text and "@" in text:
             text = _USERINFO.sub(lambda found: found["scheme"] + self._say("url_userinfo", found["info"]) + "@", text)
@@ -120,9 +124,9 @@ class Secrets:
 
     def _pem(self, text: str) -> str:
         before, begin, _ = text.partition(_PEM_BEGIN)
-        inside = self._in_pem
+        inside = self.is_open
         ends = _PEM_END in text
-        self._in_pem = not ends
+        self.is_open = not ends
         if inside:
             return self._say("pem", text) + (text.rpartition("-----")[2][:0] if ends else "")
         return before + self._say("pem", begin + text)

@@ -52,10 +52,21 @@ class Words:
     _seen: dict[str, str] = field(default_factory=dict)
     _words: frozenset[str] = field(default_factory=vocabulary)
     _scan: re.Pattern[str] = field(init=False)
+    _names: re.Pattern[str] | None = field(init=False)
 
     def __post_init__(self) -> None:
+        self._names = None if self.names.pattern is None else re.compile(self.names.pattern)
         # One pass for everything, so that no token of ours is taken for a word and replaced again.
         self._scan = re.compile(_SCAN if self.names.pattern is None else f"(?P<known>{self.names.pattern})|{_SCAN}")
+
+    def leading_name(self, text: str) -> str:
+        """The known name that the text starts with, or nothing."""
+        found = None if self._names is None else self._names.match(text)
+        return "" if found is None else found[0]
+
+    def names_in(self, text: str) -> bool:
+        """Whether the name of a known host or person stands in the text."""
+        return self._names is not None and self._names.search(text) is not None
 
     def line(self, text: str) -> str:
         """The text with names and unknown words replaced."""

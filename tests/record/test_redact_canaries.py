@@ -7,8 +7,9 @@ import pytest
 from sentinel.evidence.load import load
 from sentinel.record.bundle import Order, create
 from sentinel.record.manifest import decode
+from sentinel.record.pseudonyms import Pseudonyms
 from sentinel.record.reader import Bundle
-from sentinel.record.redact import RULES
+from sentinel.record.redact import RULES, Lines, Redactor
 from tests.record.bundle_canaries import CANARIES, HOST, SOURCES, plant
 from tests.record.bundle_making import KEY, judged
 
@@ -78,3 +79,25 @@ def test_the_lines_of_a_log_keep_their_numbers(opened: Path) -> None:
     assert [number for number, line in enumerate(shown) if "Watchdog" in line] == [
         number for number, line in enumerate(raw) if "Watchdog" in line
     ]
+
+
+def test_a_line_that_needed_nothing_does_not_let_another_one_pass() -> None:
+    """False: a host, an address or a secret passes because it differs from something harmless in its digits only."""
+    redactor = Redactor(Pseudonyms(KEY, hosts=("node7",)), literals=("token 4711",))
+    lines = Lines(redactor)
+    for harmless in (
+        "node 1 is ready",
+        "node1 is ready",
+        "token 1234 is ready",
+        "ranks [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]",
+    ):
+        assert lines.text(harmless) == lines.text(harmless) == harmless
+
+    assert "node7" not in lines.text("node7 is ready")
+    assert "node7" not in lines.text("node7:1 at node1") + lines.text("node7:2 at node7") + lines.text(
+        "node7:3 at node1"
+    )
+    assert "4711" not in lines.text("token 4711 is ready")
+    assert "9, 1" not in lines.text("ranks [9, 1, 7, 3, 4, 5, 6, 7, 8, 2]")
+    assert lines.text("peer 127.0.0.1 is ready").startswith("peer 127.0.0.1")
+    assert "192.1.2.3" not in lines.text("peer 192.1.2.3 is ready")
