@@ -16,11 +16,14 @@ from sentinel.collectors._stack_frames import MAX_FRAMES, MAX_LINE, MAX_THREADS,
 from sentinel.core.identity import tags_of
 from sentinel.model.observation import Frame, Observation, Origin, Stack, Thread
 
+_HEAD = "(most recent call first)"
+_TITLE = ">>> Call stack dump"
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9A-Fa-f]{1,16}(?: \[([^\]]{0,80})\])? \(most recent call first\):")
 _FRAME = re.compile(r'^ {2}File "(.{1,1024})", line (\d{1,8}) in (.{1,400})$')
 _DUMP = re.compile(
     r"^>>> Call stack dump #\d{1,8} at \w{3} (\w{3})\s{1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4}) due to"
 )
+_TIMED = re.compile(r"(?:\([^)]{1,150}\) ?)?\[.{0,50}?\d\d-\d\d[ T]\d\d:\d\d:\d\d")
 _WRITER = re.compile(r"^\((?:([A-Za-z_][\w.-]{0,80}) )?pid=(\d{1,10})")
 _FILE = re.compile(r"VLLM_STACK_DUMP_for_(.{1,80})_(\d{1,10})\.log")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -38,34 +41,37 @@ class _Dump:
 
 @dataclass(slots=True)
 class _Feed:
-    """State of one stream: the last printed time and the dump that is being read."""
+    """State of one stream: the last printed time, the last line that may print a later one, the dump being read."""
 
     context: Context
     at_s: float | None = None
+    timed: str | None = None
     dump: _Dump | None = None
 
     def feed(self, lines: Iterable[Line]) -> Iterator[Observation]:
         empty = True
         for line in lines:
             empty = False
-            yield from self._line(line)
+            text = line.text
+            if self.dump is not None or _HEAD in text or _TITLE in text:
+                yield from self._line(line)
+            elif _TIMED.match(text) is not None:
+                self.timed = text  # nearly all lines of a log: only the last one before a dump is worth reading
         if empty:
             yield from self._finish()
 
     def _line(self, line: Line) -> Iterator[Observation]:
         raw = line.text[:MAX_LINE]
         text = without_writer(raw).rstrip()
-        if "(most recent call first)" in text and (head := _THREAD.match(text)) is not None:
+        if _HEAD in text and (head := _THREAD.match(text)) is not None:
             if self.dump is None:
                 self.dump = self._begin(line, raw)
             if len(self.dump.threads) < MAX_THREADS:
                 self.dump.threads.append((head[2], head[1] == "Current thread", []))
         elif self.dump is not None:
             yield from self._inside(text)
-        elif text.startswith(">>> Call stack dump") and (found := _DUMP.match(text)) is not None:
-            self.at_s = _ctime(found)
-        elif text.startswith("["):
-            self.at_s = stamp(text, self.context.year) or self.at_s
+        elif text.startswith(_TITLE) and (found := _DUMP.match(text)) is not None:
+            self.at_s, self.timed = _ctime(found), None
 
     def _inside(self, text: str) -> Iterator[Observation]:
         if self.dump is None or not text.strip() or text.startswith("  "):
@@ -75,7 +81,7 @@ class _Feed:
             return
         yield from self._finish()
         if (found := _DUMP.match(text)) is not None:
-            self.at_s = _ctime(found)
+            self.at_s, self.timed = _ctime(found), None
 
     def _begin(self, line: Line, raw: str) -> _Dump:
         title, pid = None, line.pid
@@ -83,6 +89,9 @@ class _Feed:
             title, pid = writer[1], int(writer[2])
         elif (named := _FILE.search(self.context.name)) is not None:
             title, pid = named[1], int(named[2])
+        if self.timed is not None:
+            self.at_s = stamp(without_writer(self.timed[:MAX_LINE]), self.context.year) or self.at_s
+            self.timed = None
         at_s = self.at_s if self.at_s is not None else line.at_s
         return _Dump(Origin(self.context.name, line.number), at_s, self.context.host or line.host, pid, title)
 
@@ -121,7 +130,7 @@ def _start(context: Context) -> Callable[[Iterable[Line]], Iterator[Observation]
 def _recognise(sample: Sample) -> bool:
     """Its own dumps, and any log of an engine: a dump may stand far behind the sample."""
     text = sample.head + sample.tail
-    return "(most recent call first)" in text or "sglang" in text.lower() or "vllm" in text.lower()
+    return _HEAD in text or "sglang" in text.lower() or "vllm" in text.lower()
 
 
 PARSER = LogParser(name="faulthandler", recognise=_recognise, start=_start)

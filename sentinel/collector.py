@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import msgspec
+
 from sentinel.model.observation import Observation
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True, gc=False):
     """One line with its transport framing (Docker JSON, CRI, journald, ANSI, carriage returns) taken off.
 
     `at_s` is the time that the frame carried, in UTC seconds; None without a frame. `pid` and `host` likewise.
