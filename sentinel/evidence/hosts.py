@@ -188,16 +188,31 @@ class Hosts:
             }
             if len(named) == 1:
                 chosen[name] = named.pop()
-        families: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-        for name in open_names:
-            lead = re.split(r"[._]", name.rsplit("/", 1)[-1], maxsplit=1)[0]
-            if name not in chosen and (stem := _stem(lead)) is not None:
-                families[stem][lead].append(name)
-        for members in families.values():
+        for stem, members in self._families(name for name in open_names if name not in chosen).items():
             logs = sum(1 for names in members.values() if any(self._clues[name].log for name in names))
-            if logs > 1:
+            if logs > 1 and stem not in self._refuted:
                 chosen.update({name: lead for lead, names in members.items() for name in names})
         return chosen
+
+    def _families(self, names: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+        """Documents by the word and by the numbered word that their file names begin with."""
+        families: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+        for name in names:
+            lead = re.split(r"[._]", name.rsplit("/", 1)[-1], maxsplit=1)[0]
+            if (stem := _stem(lead)) is not None:
+                families[stem][lead].append(name)
+        return families
+
+    @property
+    def _refuted(self) -> frozenset[str]:
+        """Words that number files and not hosts: differently numbered files name the same host in their content."""
+        refuted = set()
+        for stem, members in self._families(self._content).items():
+            named = [{host for name in names for host in self._content[name]} for names in members.values()]
+            found = Counter(host for hosts in named for host in hosts)
+            if any(count > 1 for count in found.values()):
+                refuted.add(stem)
+        return frozenset(refuted)
 
     def _unplaced(self, name: str) -> bool:
         return all(self._folders.get(folder) is None for folder in _folders(name))

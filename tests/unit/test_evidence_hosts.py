@@ -98,3 +98,12 @@ def test_a_containers_random_name_stands_for_the_only_machine() -> None:
 def test_sources_that_hint_at_hosts_are_names_of_parsers() -> None:
     """Else a renamed parser would silently stop counting as a sign of a host of its own."""
     assert {parser.name for parser in ALL} >= MACHINE_SOURCES | LOG_SOURCES
+
+
+def test_numbered_files_that_name_the_same_host_are_no_hosts() -> None:
+    """Else every file of `f0`, `f1`, ... would become a host of its own and no stack would find its rank."""
+    traced = [clue("f3", "gpu1"), clue("f4", "gpu1")]
+    hosts = Hosts([clue("f1", log=True), clue("f2", log=True), *traced, clue("f5")])
+    assert hosts.known == ["gpu1"] and hosts.of("f1") == hosts.of("f5") == "gpu1"
+    numbered = Hosts([clue("n1.log", log=True), clue("n2.log", log=True), clue("n1.gpu.csv", machine=True)])
+    assert numbered.known == ["n1", "n2"]
