@@ -1,0 +1,175 @@
+"""The agent as a process: it survives its own death, full disks, missing tools and missing rights."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sentinel.core.facts import NAMES
+from sentinel.model.effect import Judged, Recovered, StartCapture, Suspected, WriteBundle
+from sentinel.record.journal import entries
+from sentinel.record.replay import replay
+from sentinel.rulebook import load_rules
+from tests.agent.engines import Rehearsal, rehearsal
+from tests.agent.targets import eventually, stop
+from tests.agent.watchers import SCALE, journalled, text, watcher, watching
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def freeze(engine: Rehearsal, rank: int = 1) -> int:
+    """Stop a rank; returns its pid."""
+    pid = engine.engine().ranks[rank].id.pid
+    stop(pid)
+    return pid
+
+
+def cli(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "sentinel", *words], capture_output=True, text=True, check=False)
+
+
+def test_status_shows_the_engine_its_ranks_and_what_is_missing(tmp_path: Path) -> None:
+    """If false, nobody could tell a watched host from an unwatched one before the incident."""
+    with rehearsal(tmp_path / "engine") as engine, watcher(tmp_path / "state") as agent:
+        watching(agent, engine.launcher.pid)
+        eventually(lambda: agent.status is not None and agent.status.readiness)
+        shown = cli("status", "--state", str(tmp_path / "state"))
+        as_json = cli("status", "--json", "--state", str(tmp_path / "state"))
+
+    assert f"packaged:{engine.launcher.pid}" in shown.stdout and "rank 1: pid" in shown.stdout
+    assert "missing: flight recorder (ranks 0, 1): no pipe" in shown.stdout and "TORCH_" in shown.stdout
+    assert '"engines":' in as_json.stdout and '"readiness":' in as_json.stdout
+
+
+def test_status_of_a_dead_agent_says_so(tmp_path: Path) -> None:
+    """If false, the last good status would hide that nobody watches."""
+    with watcher(tmp_path) as agent:
+        eventually(lambda: agent.status)
+    gone = cli("status", "--state", str(tmp_path))
+
+    assert gone.returncode == 3 and "no agent is running" in gone.stdout
+
+
+@pytest.mark.parametrize("moment", [Suspected, StartCapture, Judged, WriteBundle])
+def test_an_agent_killed_in_an_incident_goes_on_with_it(tmp_path: Path, moment: type) -> None:
+    """If false, a crash of the agent would cost the evidence, or the engine would be dumped twice."""
+    with rehearsal(tmp_path / "engine") as engine:
+        root = engine.launcher.pid
+        with watcher(tmp_path / "state") as agent:
+            watching(agent, root)
+            frozen = freeze(engine)
+            journalled(agent, root, moment)
+            before = [(entry.n, entry.e, entry.f) for entry in entries(tmp_path / "state" / "journal")]
+        with watcher(tmp_path / "state") as agent:
+            journalled(agent, root, WriteBundle)
+            eventually(lambda: (found := agent.sees(root)) is not None and found.verdict is not None)
+            os.kill(frozen, signal.SIGCONT)
+            journalled(agent, root, Recovered)
+            effects = agent.effects(root)
+    after = [(entry.n, entry.e, entry.f) for entry in entries(tmp_path / "state" / "journal")]
+
+    taken = list((tmp_path / "state" / "incidents").glob(f"*_{root}_*/evidence/pass1-threads-{frozen}.txt"))
+    verdicts = [effect.verdict for effect in effects if isinstance(effect, Judged)]
+    counts = Counter(type(effect) for effect in effects)
+    assert after[: len(before)] == before
+    # A busy machine may have had near misses before; what was captured is one incident, and its evidence one set.
+    assert len({effect.incident for effect in effects if isinstance(effect, StartCapture)}) == 1 and len(taken) == 1
+    assert counts[WriteBundle] == 1
+    assert verdicts[0].kind == "hang.stopped" and verdicts[0].culprits.ranks == (1,)
+    assert replay(tmp_path / "state" / "journal", load_rules(NAMES)).same
+
+
+def test_an_agent_without_tools_still_detects_and_says_what_is_missing(tmp_path: Path) -> None:
+    """If false, a host without py-spy would have no watchdog."""
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    with rehearsal(tmp_path / "engine") as engine:
+        root = engine.launcher.pid
+        with watcher(tmp_path / "state", PATH=str(bare)) as agent:
+            watching(agent, root)
+            eventually(lambda: agent.status is not None and agent.status.readiness)
+            assert agent.status is not None
+            missing = {check.what for check in agent.status.readiness if not check.ok}
+            freeze(engine)
+            verdict = journalled(agent, root, Judged)
+
+    assert {"eu-stack", "gdb"} <= missing
+    assert isinstance(verdict, Judged) and verdict.verdict.kind == "hang.stopped"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+def test_an_agent_without_rights_still_detects_and_says_what_is_missing(tmp_path: Path) -> None:
+    """If false, an agent that may not trace would be blind, or would not say why it has no stacks."""
+    tmp_path.chmod(0o755)
+    for parent in tmp_path.parents[:2]:
+        parent.chmod(0o755)
+    state = tmp_path / "state"
+    state.mkdir()
+    os.chown(state, 65534, 65534)
+    prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
+    with rehearsal(tmp_path / "engine") as engine, watcher(state, prefix) as agent:
+        root = engine.launcher.pid
+        eventually(lambda: agent.sees(root))
+        eventually(lambda: agent.status is not None and agent.status.readiness)
+        assert agent.status is not None
+        missing = {(check.what, check.rank) for check in agent.status.readiness if not check.ok}
+        freeze(engine)
+        verdict = journalled(agent, root, Judged)
+
+    assert {("stacks", 0), ("stacks", 1)} <= missing
+    assert isinstance(verdict, Judged) and verdict.verdict.stalled and verdict.verdict.kind == "hang.stopped"
+
+
+def test_a_full_disk_stops_the_journal_and_not_the_detection(tmp_path: Path) -> None:
+    """If false, the disk that fills up with the engine's own logs would also blind its watchdog."""
+    limit = 256 << 10
+    limited = ["prlimit", f"--fsize={limit}"]
+    with rehearsal(tmp_path / "engine") as engine, watcher(tmp_path / "state", limited) as agent:
+        root = engine.launcher.pid
+        watching(agent, root)
+        eventually(lambda: agent.status is not None and any("journal" in trouble for trouble in agent.status.troubles))
+        freeze(engine)
+        eventually(lambda: (found := agent.sees(root)) is not None and found.verdict is not None)
+        found = agent.sees(root)
+
+    assert found is not None and found.verdict is not None and found.verdict.kind == "hang.stopped"
+    assert all(entry is not None for entry in entries(tmp_path / "state" / "journal"))
+
+
+def test_an_unreadable_log_is_said_and_the_metrics_page_stands_in(tmp_path: Path) -> None:
+    """If false, a log that may not be read would be a silent engine."""
+    port = free_port()
+    with rehearsal(tmp_path / "engine", 2, "--port", str(port)) as engine:
+        engine.log.rename(tmp_path / "engine" / "elsewhere")
+        (tmp_path / "engine" / "engine.log").mkdir()
+        root = engine.launcher.pid
+        with watcher(tmp_path / "state") as agent:
+            watching(agent, root)
+            freeze(engine)
+            verdict = journalled(agent, root, Judged)
+
+    assert isinstance(verdict, Judged) and verdict.verdict.kind == "hang.stopped", text(verdict)
+
+
+def free_port() -> int:
+    """A loopback port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_the_scale_of_these_tests_is_the_agents_own() -> None:
+    """If false, the tests would measure another agent than the one that ships."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "sentinel", "config", "show", "timing.time_scale"],
+        capture_output=True, text=True, check=True, env={**os.environ, "SENTINEL_TIMING_TIME_SCALE": SCALE},
+    )  # fmt: skip
+
+    assert shown.stdout.startswith(f"timing.time_scale = {SCALE}")
