@@ -7,12 +7,13 @@ CORPUS := tests/corpus/recordings.tar.zst
 INCIDENT := mutex
 JOBS ?= 2
 
-.PHONY: help setup demo test check fix docs bench clean
+.PHONY: help setup demo test test-engines check fix docs bench clean
 
 help:
 	@echo "setup  install Sentinel and its development tools into .venv"
 	@echo "demo   judge a recorded incident and write its HTML report"
 	@echo "test   all tests"
+	@echo "test-engines  real vLLM and SGLang on the CPU under the agent (5 GB, see docs/real-engines.md)"
 	@echo "check  lint, types and the laws of style"
 	@echo "fix    format and repair what the linter can"
 	@echo "docs   write docs/taxonomy.md from the rules and facts"
@@ -37,6 +38,11 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-engines: $(READY)
+	tests/engines/install_vllm.sh
+	tests/engines/install_sglang.sh
+	$(BIN)/python -m pytest -m engines tests/engines
 
 check: $(READY)
 	$(BIN)/ruff check .
