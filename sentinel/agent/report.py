@@ -45,6 +45,7 @@ def log_effect(at: Stamp, effect: AnyEffect) -> None:
                 confidence=verdict.confidence,
                 stalled=verdict.stalled,
                 culprits=list(verdict.culprits.ranks),
+                culprit_pids=list(verdict.culprits.pids),
                 victims=list(verdict.victims.ranks),
                 summary=verdict.summary,
                 actions=[action.action for action in verdict.actions],
