@@ -31,6 +31,7 @@ class _Known:
     inode: int
     view: ProcessView | None
     adapter: Adapter | None
+    cmdline: bytes = b""
     scans: int = 0
 
 
@@ -62,9 +63,12 @@ class Discovery:
         for pid, inode in present.items():
             known = self._known.get(pid)
             if known is None or known.inode != inode:
-                self._known[pid] = self._looked_at(pid, inode, 0)
+                self._known[pid] = self._looked_at(pid, inode)
             elif self._is_worth_a_look(pid, known):
-                self._known[pid] = self._looked_at(pid, inode, known.scans + 1)
+                known.scans += 1
+                # Same folder, same arguments: the same program, of which nothing else can have changed.
+                if procfs.cmdline(pid, self.proc) != known.cmdline:
+                    self._known[pid] = self._looked_at(pid, inode)
 
     def _is_worth_a_look(self, pid: int, known: _Known) -> bool:
         if known.view is None:
@@ -74,10 +78,11 @@ class Discovery:
         # Titles are set some time after the start, so processes of engines are looked at again.
         return pid in self._engine_pids or known.view.ppid in self._engine_pids
 
-    def _looked_at(self, pid: int, inode: int, scans: int) -> _Known:
+    def _looked_at(self, pid: int, inode: int) -> _Known:
+        cmdline = procfs.cmdline(pid, self.proc)
         view = procfs.view(pid, self.proc)
         adapter = None if view is None else next((one for one in self.adapters if one.claims(view)), None)
-        return _Known(inode, view, adapter, scans)
+        return _Known(inode, view, adapter, cmdline)
 
     def _view(self, pid: int) -> ProcessView | None:
         known = self._known.get(pid)

@@ -12,7 +12,9 @@ from sentinel.model.engine import ProcessId
 
 PROC = Path("/proc")
 ENVIRON_PREFIXES = ("NCCL_", "SGLANG_", "SGL_", "VLLM_", "TORCH_", "CUDA_", "SENTINEL_")
+_PREFIXES = tuple(prefix.encode() for prefix in ENVIRON_PREFIXES)
 TREE_MAX = 4096
+STAT_BYTES_MAX = 4096
 CMDLINE_BYTES_MAX = 64 << 10
 ENVIRON_BYTES_MAX = 1 << 20
 
@@ -28,11 +30,8 @@ def stat_fields(pid: int, proc: Path = PROC) -> list[str] | None:
 
     The command name is in parentheses and may hold any character, so the line is split at the last one.
     """
-    try:
-        text = (proc / str(pid) / "stat").read_text(errors="replace")
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()
+    stat = _read(f"{proc}/{pid}/stat", STAT_BYTES_MAX)
+    return None if stat is None else stat.decode(errors="replace").rpartition(")")[2].split()
 
 
 def identity(pid: int, proc: Path = PROC) -> tuple[ProcessId, int] | None:
@@ -51,7 +50,7 @@ def still_same(target: ProcessId, proc: Path = PROC) -> bool:
 
 def tracer_of(pid: int, proc: Path = PROC) -> int | None:
     """Pid of the process that traces this one; None when nobody does or it cannot be told."""
-    status = _read(proc / str(pid) / "status", CMDLINE_BYTES_MAX) or b""
+    status = _read(f"{proc}/{pid}/status", CMDLINE_BYTES_MAX) or b""
     for line in status.split(b"\n"):
         if line.startswith(b"TracerPid:"):
             tracer = int(line.split()[1])
@@ -59,13 +58,18 @@ def tracer_of(pid: int, proc: Path = PROC) -> int | None:
     return None
 
 
+def cmdline(pid: int, proc: Path = PROC) -> bytes:
+    """The raw arguments; empty for kernel threads, zombies and processes that are gone."""
+    return _read(f"{proc}/{pid}/cmdline", CMDLINE_BYTES_MAX) or b""
+
+
 def view(pid: int, proc: Path = PROC) -> ProcessView | None:
     """A process as adapters want it; None when it is gone."""
     found = identity(pid, proc)
     if found is None:
         return None
-    argv = _words(_read(proc / str(pid) / "cmdline", CMDLINE_BYTES_MAX) or b"")
-    environ = _read(proc / str(pid) / "environ", ENVIRON_BYTES_MAX)
+    argv = _words(cmdline(pid, proc))
+    environ = _read(f"{proc}/{pid}/environ", ENVIRON_BYTES_MAX)
     return ProcessView(
         id=found[0],
         ppid=found[1],
@@ -81,7 +85,7 @@ def tree(root: int, proc: Path = PROC) -> list[int]:
     while queue and len(found) < TREE_MAX:
         pid = queue.pop(0)
         for path in sorted((proc / str(pid) / "task").glob("*/children")):
-            children = [int(word) for word in (_read(path, CMDLINE_BYTES_MAX) or b"").split()]
+            children = [int(word) for word in (_read(str(path), CMDLINE_BYTES_MAX) or b"").split()]
             fresh = [child for child in children if child not in found]
             found += fresh
             queue += fresh
@@ -102,13 +106,23 @@ def _words(cmdline: bytes) -> tuple[str, ...]:
 
 
 def _settings(environ: bytes) -> Mapping[str, str]:
-    pairs = (entry.decode(errors="replace").partition("=") for entry in environ.split(b"\0"))
-    return {name: value for name, equals, value in pairs if equals and name.startswith(ENVIRON_PREFIXES)}
+    kept = (entry for entry in environ.split(b"\0") if entry.startswith(_PREFIXES))
+    pairs = (entry.decode(errors="replace").partition("=") for entry in kept)
+    return {name: value for name, equals, value in pairs if equals}
 
 
-def _read(path: Path, limit: int) -> bytes | None:
+def _read(path: str, limit: int) -> bytes | None:
+    """A small file of /proc. Plain system calls: this is most of what the agent does all day."""
     try:
-        with path.open("rb") as file:
-            return file.read(limit)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        data = os.read(fd, limit)
+        while len(data) < limit and (more := os.read(fd, limit - len(data))):
+            data += more
+        return data
+    except OSError:
+        return None
+    finally:
+        os.close(fd)

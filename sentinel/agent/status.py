@@ -18,7 +18,7 @@ from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
 
 NAME = "status.json"
-WRITE_EVERY_S = 2.0
+WRITE_EVERY_S = 4.0
 STALE_S = 15.0
 FILE_BYTES_MAX = 8 << 20
 

@@ -26,7 +26,7 @@ BACKLOG_BYTES = 256 << 20
 class NcclFiles:
     """One reader a process; counts are told every `TELL_EVERY_S`, because judgement needs only the newest."""
 
-    every_s = 0.5
+    every_s = 1.0
 
     def __init__(self, engine: Engine) -> None:
         self.name = f"nccl:{engine.key}"
