@@ -7,12 +7,14 @@ CORPUS := tests/corpus/recordings.tar.zst
 INCIDENT := mutex
 JOBS ?= 2
 
-.PHONY: help setup demo test test-engines check fix docs bench clean
+.PHONY: help setup demo test sim drills test-engines check fix docs bench clean
 
 help:
 	@echo "setup  install Sentinel and its development tools into .venv"
 	@echo "demo   judge a recorded incident and write its HTML report"
 	@echo "test   all tests"
+	@echo "sim    a thousand healthy hours in virtual time"
+	@echo "drills every fire drill, with clocks divided by five"
 	@echo "test-engines  real vLLM and SGLang on the CPU under the agent (5 GB, see docs/real-engines.md)"
 	@echo "check  lint, types and the laws of style"
 	@echo "fix    format and repair what the linter can"
@@ -43,6 +45,12 @@ test-engines: $(READY)
 	tests/engines/install_vllm.sh
 	tests/engines/install_sglang.sh
 	$(BIN)/python -m pytest -m engines tests/engines
+
+sim: $(READY)
+	$(BIN)/python -m tests.sim.hours 1000
+
+drills: $(READY)
+	$(BIN)/sentinel drill --all --time-scale 5
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -64,6 +64,7 @@ class Drill:
     folder: Path
     time_scale: float = 1.0
     _events: list[tuple[Stamp, AnyEffect]] = field(default_factory=list)
+    _root_pid: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> Outcome:
@@ -71,6 +72,7 @@ class Drill:
         engine_folder = self.folder / "engine"
         engine_folder.mkdir(parents=True)
         with self._engine(engine_folder) as launcher:
+            self._root_pid = launcher.pid
             loop = self._agent()
             agent = threading.Thread(target=loop.run, name="agent", daemon=True)
             agent.start()
@@ -110,8 +112,10 @@ class Drill:
         return loop
 
     def _hear(self, at: Stamp, effect: AnyEffect) -> None:
-        with self._lock:
-            self._events.append((at, effect))
+        # Other engines of this host are watched too, and are none of the drill's business.
+        if effect.engine.split(":")[1] == str(self._root_pid):
+            with self._lock:
+                self._events.append((at, effect))
 
     def _warm_up(self, folder: Path, launcher: "subprocess.Popen[bytes]") -> None:
         """Wait until the engine serves, give it work, and let the agent learn its pace."""
