@@ -41,6 +41,13 @@ def test_the_newest_scrape_knows_the_load_better_than_an_old_line() -> None:
     assert value(Picture(), "work.outstanding") is None
 
 
+def test_a_line_that_does_not_say_how_many_requests_run_is_no_sign_of_idleness() -> None:
+    """False would mean that an engine whose log was cut in its last line counts as idle while it hangs."""
+    cut = Decode(origin=Origin("engine.log", 9), at_s=at("10:00:02"), engine="sglang", iteration=9)
+    assert value(picture_of(decode(1, running=3), cut, now_s=at("10:30:00")), "work.running") == 3.0
+    assert value(picture_of(cut, now_s=at("10:30:00")), "work.outstanding") is None
+
+
 def test_tensor_parallel_ranks_report_one_batch_and_data_parallel_ranks_several() -> None:
     """False would mean that the load is counted once a rank."""
     samples = {f'sglang:num_running_reqs{{dp_rank="{dp}",tp_rank="{tp}"}}': 3.0 for dp in range(2) for tp in range(4)}

@@ -288,11 +288,8 @@ def _dumped(picture: Picture) -> Work | None:
     running = _int(last.fields.get("remaining") or last.fields.get("running"))
     if running is None:
         return None
-    return Work(
-        running,
-        _int(last.fields.get("waiting")) or 0,
-        (Cite(f"the engine states {running} requests left", last.origin),),
-    )
+    says = f"the engine states {running} requests left"
+    return Work(running, _int(last.fields.get("waiting")) or 0, (Cite(says, last.origin),))
 
 
 def _int(text: str | None) -> int | None:
@@ -300,21 +297,24 @@ def _int(text: str | None) -> int | None:
 
 
 def _logged(picture: Picture) -> Work | None:
-    every = picture.memo(streams)
-    if not every:
+    # A line that was cut, or of a version that does not print it, does not say how many requests run.
+    says_load = [
+        [step for step in found if not isinstance(step, Decode) or step.running is not None]
+        for found in picture.memo(streams).values()
+    ]
+    newest = [found[-1] for found in says_load if found]
+    if not newest:
         return None
-    newest_s = max(found[-1].at_s or 0.0 for found in every.values())
+    newest_s = max(last.at_s or 0.0 for last in newest)
     running, waiting, cites = 0, 0, []
-    for found in every.values():
-        last = found[-1]
+    for last in newest:
         if newest_s - (last.at_s or 0.0) > 2 * picture.memo(limit_s) and not isinstance(last, EngineStats):
             continue  # a printer that went quiet long before the others has run out of work
         load = batch_size(last) - completed(picture, last)
         running += max(load, 0)
         waiting += _waiting(last)
-        cites.append(
-            Cite(f"last line of {_named(last)}: running {batch_size(last)}, waiting {_waiting(last)}", last.origin)
-        )
+        says = f"last line of {_named(last)}: running {batch_size(last)}, waiting {_waiting(last)}"
+        cites.append(Cite(says, last.origin))
     return Work(running, waiting, tuple(cites[:8]))
 
 
