@@ -6,11 +6,12 @@ yields the values, and a line of another sequence is split afresh. Sources: SGLa
 """
 
 import re
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from sentinel.collectors._engine_lines import TEXT_MAX, Who
-from sentinel.model.observation import Decode, Prefill
+from sentinel.collectors._engine_lines import TEXT_MAX
+from sentinel.model.observation import Decode, Origin, Prefill, Tags
 
 DECODE = re.compile(
     r"Decode batch(?:\. | \[(?P<iter>\d+)\], |, )#running-req: (?P<running>\d+), (?P<kv>.*?gen throughput \(token/s\): "
@@ -22,30 +23,48 @@ PREFILL = re.compile(
 )
 KEY_VALUE = re.compile(r"(?<![\w#])(?P<k>#?[A-Za-z][^,:]{0,63}): (?P<v>-?[\d.]+%?|nan%?|inf|True|False)(?=,|\s*$)")
 
+Speaker = tuple[Origin, float | None, str | None, int | None, Tags | None, int | None]
+"""A `Who`, or its fields alone: naming them costs as much as reading a line's header."""
+
 SHAPES_MAX = 32
 KEYS_MAX = 64
 NUMBERS_MAX = 65_536
 _HEAD = re.compile(r"(?:Decode|Prefill) batch(?:\. | \[(?P<iter>\d{1,18})\], |, )")
+_RECORD = r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)((?: [A-Z_]{2,7}\d{1,5}){0,6})\] (?=D)"
 _TRUTH = {"True": 1.0, "False": 0.0}
 _DECODE_KEYS = ("#running-req", "#queue-req", "#token", "gen throughput (token/s)")
 _PREFILL_KEYS = ("#running-req", "#queue-req", "#new-token", "input throughput (token/s)", "#new-seq", "#cached-token")
 
 
-class Shape(NamedTuple):
-    """One key sequence. The numbers are positions among the captured values; None where the sequence lacks that key.
+class Usual(NamedTuple):
+    """A key sequence of complete decode lines, with the header of the record: the pattern of a whole line.
 
-    `complete` holds the positions of running, queued, tokens, throughput and usage when a decode line has them all.
+    It captures time and rank tags, then the iteration and the values. The numbers are positions among all of these.
     """
+
+    pattern: re.Pattern[str]
+    iteration: int
+    running: int
+    queued: int
+    tokens: int
+    throughput: int
+    usage: int
+    extras: tuple[tuple[str, int], ...]
+    truths: dict[str, float]
+
+
+class Shape(NamedTuple):
+    """One key sequence. The numbers are positions among the captured values; None where the sequence lacks that key."""
 
     pattern: re.Pattern[str]
     named: tuple[int | None, ...]
     usages: tuple[int, ...]
     extras: tuple[tuple[str, int], ...]
     truths: dict[str, float]
-    complete: tuple[int, int, int, int, int] | None = None
+    usual: Usual
 
 
-_NO_SHAPE = Shape(re.compile(r"(?!)"), (), (), (), {})
+_NEVER = Usual(re.compile(r"(?!)"), 0, 0, 0, 0, 0, 0, (), {})
 
 
 class Numbers(dict[str, float]):
@@ -63,36 +82,34 @@ class ProgressLines:
 
     def __init__(self, engine: str) -> None:
         self.engine = engine
-        self._usual = _NO_SHAPE
+        self.usual = _NEVER
         self._decodes: list[Shape] = []
         self._prefills: list[Shape] = []
         self._numbers = Numbers()
 
-    def decode(self, text: str, start: int, who: Who) -> Decode:
-        """The line `text`, whose message begins at `start` with `Decode batch`."""
-        shape = self._usual
-        if shape.complete is None or (found := shape.pattern.match(text, start)) is None:
-            return self._unusual_decode(text, start, who)
+    def usual_decode(self, values: Sequence[str], who: Speaker) -> Decode | None:
+        """The decode line of which `usual` captured the values; None when one is not the number it should be."""
         # Nearly all lines of a log come here: no helpers, no loops but the one over uncommon keys.
-        running, queued, tokens, throughput, usage = shape.complete
-        values = found.groups()
-        numbers, extra = self._numbers, shape.truths.copy()
-        for key, at in shape.extras:
+        _, iteration, running, queued, tokens, throughput, usage, extras, truths = self.usual
+        numbers, extra = self._numbers, truths.copy()
+        for key, at in extras:
             extra[key] = numbers[values[at]]
+        origin, at_s, host, pid, tags, _ = who
         try:
             rate = float(values[throughput])
             return Decode(
-                origin=who[0], at_s=who[1], host=who[2], pid=who[3], tags=who[4], engine=self.engine,
-                iteration=None if values[0] is None else int(values[0]), running=int(values[running]),
+                origin=origin, at_s=at_s, host=host, pid=pid, tags=tags, engine=self.engine,
+                iteration=int(values[iteration]) if values[iteration] else None, running=int(values[running]),
                 queued=int(values[queued]), tokens=int(values[tokens]), usage=numbers[values[usage]],
                 throughput=rate if rate < inf else None, extra=extra,
             )  # fmt: skip
         except ValueError:
-            return self._unusual_decode(text, start, who)
+            return None
 
-    def _unusual_decode(self, text: str, start: int, who: Who) -> Decode:
+    def decode(self, text: str, start: int, who: Speaker) -> Decode:
+        """The line `text`, whose message begins at `start` with `Decode batch`."""
         shape, values = _read(text, start, self._decodes, _DECODE_KEYS)
-        self._usual = self._decodes[0] if self._decodes else _NO_SHAPE
+        self.usual = shape.usual
         running, queued, tokens, throughput = (None if at is None else values[at] for at in shape.named)
         return Decode(
             origin=who[0], at_s=who[1], host=who[2], pid=who[3], tags=who[4], engine=self.engine,
@@ -101,7 +118,7 @@ class ProgressLines:
             extra={**shape.truths, **{key: self._numbers[values[at]] for key, at in shape.extras}},
         )  # fmt: skip
 
-    def prefill(self, text: str, start: int, who: Who) -> Prefill:
+    def prefill(self, text: str, start: int, who: Speaker) -> Prefill:
         """The line `text`, whose message begins at `start` with `Prefill batch`."""
         shape, values = _read(text, start, self._prefills, _PREFILL_KEYS)
         running, queued, new_tokens, throughput, new_seqs, cached = (
@@ -147,23 +164,31 @@ def _shape(pairs: dict[str, str], keys: tuple[str, ...]) -> Shape:
     body = (f"{re.escape(key)}: {text if text in _TRUTH else '([^,]+)'}" for key, text in pairs.items())
     named = tuple(at.get(key) for key in keys)
     plain = at.get("token usage")
-    running, queued, tokens, throughput, *_ = named
+    pattern = re.compile(_HEAD.pattern.replace("?P<iter>", "") + ", ".join(body) + r"(?:, ?)?$")
+    truths = {key: _TRUTH[text] for key, text in pairs.items() if text in _TRUTH}
     return Shape(
-        pattern=re.compile(_HEAD.pattern.replace("?P<iter>", "") + ", ".join(body) + r"(?:, ?)?$"),
+        pattern=pattern,
         named=named,
         usages=usages if plain is None else (plain,),
         extras=extras,
-        truths={key: _TRUTH[text] for key, text in pairs.items() if text in _TRUTH},
-        complete=_complete(running, queued, tokens, throughput, plain),
+        truths=truths,
+        usual=_usual(pattern, (*named[:4], plain), extras, truths),
     )
 
 
-def _complete(
-    running: int | None, queued: int | None, tokens: int | None, throughput: int | None, usage: int | None
-) -> tuple[int, int, int, int, int] | None:
+def _usual(
+    pattern: re.Pattern[str],
+    places: tuple[int | None, ...],
+    extras: tuple[tuple[str, int], ...],
+    truths: dict[str, float],
+) -> Usual:
+    """The same sequence with the header of a record before it; a pattern that never matches if a value is missing."""
+    running, queued, tokens, throughput, usage = (None if at is None else at + 2 for at in places)
     if running is None or queued is None or tokens is None or throughput is None or usage is None:
-        return None
-    return running, queued, tokens, throughput, usage
+        return _NEVER
+    moved = tuple((key, at + 2) for key, at in extras)
+    whole = re.compile(_RECORD + pattern.pattern)
+    return Usual(whole, 2, running, queued, tokens, throughput, usage, moved, truths)
 
 
 def _count(text: str | None) -> int | None:

@@ -81,18 +81,21 @@ class Feed:
     def __call__(self, lines: Iterable[Line]) -> Iterator[Observation]:
         """Observations of these lines; no lines at all flush what is held back."""
         empty = True
-        name, host, known, decode = self.name, self.host, self._ranks, self._progress.decode
+        name, host, known, progress = self.name, self.host, self._ranks, self._progress
         for line in lines:
             empty = False
             text = line.text
+            if (usual := progress.usual.pattern.match(text)) is not None and self._raised is None:
+                # The most frequent line by far: no generator, no table.
+                values = usual.groups()
+                if (at_s := wall_s(values[0])) is not None and (ranks := values[1]) in known:
+                    who = (Origin(name, line.number), at_s, host or line.host, None, known[ranks], None)
+                    if (step := progress.usual_decode(values, who)) is not None:
+                        self._last = None
+                        yield step
+                        continue
             if (close := text.find("] ", 20)) > 0 and text[0] == "[" and (at_s := wall_s(text[1:20])) is not None:
-                ranks = text[20:close]
-                if text.startswith("Decode batch", close + 2) and ranks in known and self._raised is None:
-                    self._last = None  # the most frequent line by far: no generator, no table
-                    who = Who(Origin(name, line.number), at_s, host or line.host, None, known[ranks])
-                    yield decode(text, close + 2, who)
-                else:
-                    yield from self._record(line, at_s, ranks, close + 2)
+                yield from self._record(line, at_s, text[20:close], close + 2)
             elif text.startswith("(") and (found := PREFIX.match(text[:TEXT_MAX])) is not None:
                 ray, at_s = _RAY.match(text), wall_s(found["ts"])
                 if at_s is not None:

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 
-class Origin(msgspec.Struct, frozen=True, order=True):
+class Origin(msgspec.Struct, frozen=True, order=True, gc=False):
     """Where a person finds it: path relative to the evidence folder (or a live source's name) and 1-based line."""
 
     file: str
@@ -26,7 +26,7 @@ class Origin(msgspec.Struct, frozen=True, order=True):
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
-class Tags(msgspec.Struct, frozen=True, kw_only=True):
+class Tags(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Parallel coordinates as an engine prints them in line prefixes and process titles; None = not printed."""
 
     dp: int | None = None
@@ -50,7 +50,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 # --- engine logs -----------------------------------------------------------------------------------------------
 
 
-class Decode(Observation, frozen=True, kw_only=True, tag="decode"):
+class Decode(Observation, frozen=True, kw_only=True, gc=False, tag="decode"):
     """One progress line of a scheduler: SGLang "Decode batch", TensorRT-LLM "iter = N"; printed every n-th step."""
 
     engine: str
@@ -63,7 +63,7 @@ class Decode(Observation, frozen=True, kw_only=True, tag="decode"):
     extra: Mapping[str, float] = {}
 
 
-class Prefill(Observation, frozen=True, kw_only=True, tag="prefill"):
+class Prefill(Observation, frozen=True, kw_only=True, gc=False, tag="prefill"):
     """One prefill forward, also one chunk of a chunked prefill."""
 
     engine: str
