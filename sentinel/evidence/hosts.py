@@ -58,13 +58,13 @@ LOG_SOURCES = frozenset(("kernel_log", "packaged_log", "sglang_log", "trtllm_log
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """What is known of one document: its name, hosts named in its content, whether it is a table of a whole machine or
-    a log of an engine or a kernel."""
+    """What is known of one document: its name, hosts named in its content, whether it is a table of a whole machine,
+    and which of `LOG_SOURCES` read it."""
 
     name: str
     hosts: Counter[str]
     machine: bool = False
-    log: bool = False
+    logs: frozenset[str] = frozenset()
 
 
 def hosts_in(lines: Iterable[Line]) -> Counter[str]:
@@ -189,8 +189,9 @@ class Hosts:
             if len(named) == 1:
                 chosen[name] = named.pop()
         for stem, members in self._families(name for name in open_names if name not in chosen).items():
-            logs = sum(1 for names in members.values() if any(self._clues[name].log for name in names))
-            if logs > 1 and stem not in self._refuted:
+            held = [frozenset().union(*(self._clues[name].logs for name in names)) for names in members.values()]
+            alike = Counter(kind for kinds in held for kind in kinds)
+            if max(alike.values(), default=0) > 1 and stem not in self._refuted:
                 chosen.update({name: lead for lead, names in members.items() for name in names})
         return chosen
 

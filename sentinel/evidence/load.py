@@ -178,7 +178,7 @@ def _first_look(document: Document, parsers: Sequence[Parser]) -> Reading | None
         document.note("binary" if document.binary else NOT_RECOGNISED)
         return None
     names = frozenset(choice.names)
-    clue = Clue(document.name, hosts_in(look.lines), bool(names & MACHINE_SOURCES), bool(names & LOG_SOURCES))
+    clue = Clue(document.name, hosts_in(look.lines), bool(names & MACHINE_SOURCES), names & LOG_SOURCES)
     return Reading(document, choice, times_in(look.lines, document.found.mtime_s), clue)
 
 

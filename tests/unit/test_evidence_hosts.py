@@ -8,9 +8,11 @@ from sentinel.collector import Line
 from sentinel.collectors import ALL
 from sentinel.evidence.hosts import LOG_SOURCES, MACHINE_SOURCES, Clue, Hosts, hosts_in, looks_like_host
 
+SGLANG = "sglang_log"
 
-def clue(name: str, *hosts: str, machine: bool = False, log: bool = False) -> Clue:
-    return Clue(name, Counter(hosts), machine, log)
+
+def clue(name: str, *hosts: str, machine: bool = False, log: str | None = None) -> Clue:
+    return Clue(name, Counter(hosts), machine, frozenset({log} if log else ()))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +78,7 @@ def test_a_document_that_names_several_hosts_has_none_and_one_stray_line_does_no
 
 def test_file_names_place_documents_only_when_nothing_else_does() -> None:
     """Else flat evidence of two nodes would be one machine; and `m1.prom` must not become a host."""
-    flat = [clue("n1.log", log=True), clue("n1.gpu.csv"), clue("n2.log", log=True), clue("n2.gpu.csv"), clue("m1.prom")]
+    flat = [clue("n1.log", log=SGLANG), clue("n1.gpu.csv"), clue("n2.log", log=SGLANG), clue("n2.gpu.csv"), clue("m1.prom")]
     hosts = Hosts(flat)
     assert [hosts.of(one.name) for one in flat] == ["n1", "n1", "n2", "n2", None]
     known = Hosts([clue("x.log", "gpu1"), clue("y.log", "gpu2"), clue("smi-gpu2.csv")])
@@ -103,7 +105,9 @@ def test_sources_that_hint_at_hosts_are_names_of_parsers() -> None:
 def test_numbered_files_that_name_the_same_host_are_no_hosts() -> None:
     """Else every file of `f0`, `f1`, ... would become a host of its own and no stack would find its rank."""
     traced = [clue("f3", "gpu1"), clue("f4", "gpu1")]
-    hosts = Hosts([clue("f1", log=True), clue("f2", log=True), *traced, clue("f5")])
+    hosts = Hosts([clue("f1", log=SGLANG), clue("f2", log=SGLANG), *traced, clue("f5")])
     assert hosts.known == ["gpu1"] and hosts.of("f1") == hosts.of("f5") == "gpu1"
-    numbered = Hosts([clue("n1.log", log=True), clue("n2.log", log=True), clue("n1.gpu.csv", machine=True)])
+    mixed = Hosts([clue("f1", log="kernel_log"), clue("f2", log=SGLANG), clue("f3")])
+    assert mixed.known == []
+    numbered = Hosts([clue("n1.log", log=SGLANG), clue("n2.log", log=SGLANG), clue("n1.gpu.csv", machine=True)])
     assert numbered.known == ["n1", "n2"]
