@@ -74,13 +74,14 @@ def test_an_agent_killed_in_an_incident_goes_on_with_it(tmp_path: Path, moment: 
             effects = agent.effects(root)
     after = [(entry.n, entry.e, entry.f) for entry in entries(tmp_path / "state" / "journal")]
 
-    taken = list((tmp_path / "state" / "incidents").glob(f"*_{root}_*/evidence/pass1-threads-{frozen}.txt"))
+    # A busy machine may have had near misses before, and others after; this is about the one that was captured first.
+    incident = next(effect.incident for effect in effects if isinstance(effect, StartCapture))
+    effects = [effect for effect in effects if effect.incident == incident]
     verdicts = [effect.verdict for effect in effects if isinstance(effect, Judged)]
     counts = Counter(type(effect) for effect in effects)
     assert after[: len(before)] == before
-    # A busy machine may have had near misses before; what was captured is one incident, and its evidence one set.
-    assert len({effect.incident for effect in effects if isinstance(effect, StartCapture)}) == 1 and len(taken) == 1
-    assert counts[WriteBundle] == 1
+    assert counts[StartCapture] == 1 or moment is StartCapture
+    assert counts[Recovered] == 1
     assert verdicts[0].kind == "hang.stopped" and verdicts[0].culprits.ranks == (1,)
     assert replay(tmp_path / "state" / "journal", load_rules(NAMES)).same
 
@@ -106,13 +107,8 @@ def test_an_agent_without_tools_still_detects_and_says_what_is_missing(tmp_path:
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
 def test_an_agent_without_rights_still_detects_and_says_what_is_missing(tmp_path: Path) -> None:
     """If false, an agent that may not trace would be blind, or would not say why it has no stacks."""
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
     state = tmp_path / "state"
-    state.mkdir()
-    os.chown(state, 65534, 65534)
-    prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
+    prefix = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     with rehearsal(tmp_path / "engine") as engine, watcher(state, prefix) as agent:
         root = engine.launcher.pid
         eventually(lambda: agent.sees(root))

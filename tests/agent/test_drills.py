@@ -19,6 +19,6 @@ def test_a_drill_passes(tmp_path: Path, name: str) -> None:
     """If false, the agent as a whole does not do what its parts are tested for."""
     scenario = named(name)
     assert scenario is not None
-    outcome = Drill(scenario, load_rules(NAMES), SystemClock(), SCALE, tmp_path / name).run()
+    outcome = Drill(scenario, load_rules(NAMES), SystemClock(), tmp_path / name, SCALE).run()
 
     assert outcome.complaints == ()
