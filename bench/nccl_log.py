@@ -13,16 +13,16 @@ file (it is slow), and its counts must equal ours.
 import argparse
 import json
 import os
-import platform
 import random
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from figures import Spread, machine, say, spread
 
 MTAIL_PROGRAM = r"""counter calls by pid, comm
 /:(?P<pid>\d+):\d+ \[\d+\] NCCL INFO \w+: opCount [0-9a-f]+ .* comm (?P<comm>0x[0-9a-f]+) / {
@@ -137,27 +137,6 @@ def run_mtail(part: Path, folder: Path) -> tuple[float, dict[str, int]]:
     return cpu, {value["Labels"][1]: value["Value"]["Value"] for metric in metrics for value in metric["LabelValues"]}
 
 
-def machine() -> dict[str, str]:
-    """What the figures were measured on."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-        model = next(line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
-    except (OSError, StopIteration):
-        model = platform.processor() or "unknown"
-    return {
-        "cpu": model,
-        "cores": str(os.cpu_count()),
-        "load": f"{os.getloadavg()[0]:.1f}",
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Median and range; over seven runs the range holds the median with 98 % confidence."""
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
-
-
 def measure(path: Path, runs: int, mtail_mb: int, folder: Path) -> dict[str, object]:
     """All tools, taking turns."""
     size_mb = path.stat().st_size / 1e6
@@ -204,11 +183,6 @@ def _cut(path: Path, part: Path, size: int) -> None:
     part.write_bytes(data[: data.rfind(b"\n") + 1])
 
 
-def say(text: str) -> None:
-    """One line of output."""
-    sys.stdout.write(f"{text}\n")
-
-
 def show(result: dict[str, object], about: dict[str, str]) -> None:
     """The table for people."""
     say(f"machine: {about['cpu']}, {about['cores']} cores, load {about['load']}, Python {about['python']}")
@@ -221,8 +195,8 @@ def show(result: dict[str, object], about: dict[str, str]) -> None:
         ("mtail_mb_per_s", "mtail, same count, MB/s", 1), ("times_mtail", "speed, times mtail", 1),
     ):  # fmt: skip
         values = result.get(name)
-        if isinstance(values, dict):
-            row = " ".join(f"{values[key]:>12,.{digits}f}" for key in ("median", "low", "high"))
+        if isinstance(values, Spread):
+            row = " ".join(f"{value:>12,.{digits}f}" for value in values)
             say(f"{words:34} {row}")
     if "mtail_mb_per_s" not in result:
         say("mtail: not installed, comparison skipped (Debian: apt-get install mtail)")
@@ -249,7 +223,8 @@ def main() -> None:
         about = machine()
     show(result, about)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"machine": about, **result}, indent=1) + "\n")
+        plain = {name: value._asdict() if isinstance(value, Spread) else value for name, value in result.items()}
+        arguments.json.write_text(json.dumps({"machine": about, **plain}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
