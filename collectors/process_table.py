@@ -16,6 +16,7 @@ MAX_ROWS = 100_000
 
 _TREE = re.compile(r"^(?:[|`\s]*\\_ )+|^[|`\s]+")
 _STAT = re.compile(r"^(?P<pid>\d{1,10}) \((?P<comm>.{1,64})\) (?P<state>[RSDTtZXIKWP]) (?P<ppid>\d{1,10}) -?\d")
+_PID_ONLY = re.compile(r"^\s*\d{1,10}(?:\s|$)")
 _ANY_STATUS = re.compile(r"^\w{1,40}:(?:\s|$)")
 _STATUS = re.compile(r"^(?P<key>Name|State|Tgid|Pid|PPid|TracerPid|VmRSS):\s+(?P<value>\S.{0,64})$")
 
@@ -89,7 +90,8 @@ class _Reader:
             )
             yield ProcessTable(**self.sections.where(line), rows=(row,), complete=False)
         elif text.strip() and not (self.status and _ANY_STATUS.match(text)):
-            yield from self._close()
+            # A pid without the columns behind it: the table was cut here, and rows below are missing.
+            yield from self._close(cut=_PID_ONLY.match(text) is not None)
             self.sections.note(text)
 
     def _status(self, line: Line, key: str, value: str) -> Iterator[ProcessTable]:
@@ -98,11 +100,11 @@ class _Reader:
             self.first = line
         self.status[key] = value.strip()
 
-    def _close(self) -> Iterator[ProcessTable]:
-        """End of a table or of a status file."""
+    def _close(self, *, cut: bool = False) -> Iterator[ProcessTable]:
+        """End of a table or of a status file; rows are missing where it was `cut`."""
         first, columns = self.first, self.columns
         if first is not None and self.rows and columns is not None:
-            complete = not {"PR", "VIRT"}.intersection(columns.names)
+            complete = not cut and not {"PR", "VIRT"}.intersection(columns.names)
             yield ProcessTable(**self.sections.where(first), rows=tuple(self.rows), complete=complete)
         status, pid = self.status, pid_in(self.status.get("Pid"))
         if first is not None and pid is not None and "State" in status and status.get("Tgid", str(pid)) == str(pid):

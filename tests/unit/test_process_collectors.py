@@ -80,6 +80,15 @@ def test_top_shows_only_some_processes() -> None:
     assert table.rows[0].rss_kib == int(3.1 * 2**20)
 
 
+def test_a_table_that_ends_within_a_row_is_not_whole() -> None:
+    """Else the processes below the cut would count as gone, and a healthy engine as crashed."""
+    text = "  PID  PPID STAT %CPU COMMAND\n    1     0 Ss    0.0 /sbin/init\n  301     1 Rl   99.0 VLLM::Worker_TP0\n"
+    whole, = of(ProcessTable, read(process_table.PARSER, text))
+    for end in ("  3", "  302     1 Rl "):
+        cut, = of(ProcessTable, read(process_table.PARSER, text + end))
+        assert (whole.complete, cut.complete, len(cut.rows)) == (True, False, 2)
+
+
 def test_a_status_file_is_one_process() -> None:
     """False: the state that /proc shows would be lost between its other lines."""
     row = of(ProcessTable, read(process_table.PARSER, STATUS))[0].rows[0]
