@@ -35,6 +35,13 @@ def test_a_recorded_run_is_judged_as_what_was_done_to_it(corpora: Corpora, score
     assert result.mark.right, line(result)
 
 
+@pytest.mark.parametrize("name", names("gpus"))
+def test_a_run_on_other_gpus_is_judged_as_what_was_done_to_it(corpora: Corpora, scored: Score, name: str) -> None:
+    """Otherwise the rules fit one recording session and its culprit, not the faults."""
+    result = scored(corpora["gpus"][name])
+    assert result.mark.right, line(result)
+
+
 @pytest.mark.parametrize("name", names("healthy"))
 def test_a_healthy_engine_raises_no_alarm(corpora: Corpora, scored: Score, name: str) -> None:
     """Otherwise somebody would be woken, or a healthy engine restarted."""
