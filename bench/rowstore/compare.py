@@ -174,7 +174,12 @@ def machine() -> str:
     )
 
 
-def device_peers(folder: Path, table: Path, rows: int) -> list[Method]:
+def wanted(name: str, only: str) -> bool:
+    """Whether `--only` lets a method take part."""
+    return not only or any(part in name for part in only.split(","))
+
+
+def device_peers(folder: Path, table: Path, rows: int, only: str) -> list[Method]:
     """Peers that read the device: the same file, or a store loaded with the same rows."""
     library = methods.build_peers()
     found: list[Method] = [
@@ -184,6 +189,8 @@ def device_peers(folder: Path, table: Path, rows: int) -> list[Method]:
         PeerMethod(library, "mmap, random advice", "mmap", table, 0),
     ]
     for name, kind in (("LMDB", "lmdb"), ("RocksDB MultiGet, direct", "rocksdb")):
+        if not wanted(name, only):
+            continue
         path = folder / f"{kind}-{rows}"
         path.mkdir(exist_ok=True)
         try:
@@ -196,20 +203,38 @@ def device_peers(folder: Path, table: Path, rows: int) -> list[Method]:
     return found
 
 
-def cold_section(report: Report, options: argparse.Namespace, table: Path) -> None:
-    uncached: dict[str, str | int] = {"cache_policy": "none", "depth": DEPTH}
-    candidates: list[Method] = [
-        StoreMethod("row store, io_uring inline", table, mode="nvme", io="inline", **uncached),
-        StoreMethod("row store, io_uring owner", table, mode="nvme", io="uring", **uncached),
-        StoreMethod("row store, libaio owner", table, mode="nvme", io="aio", **uncached),
-        StoreMethod("row store, pread pool 16", table, mode="nvme", io="pool", **uncached),
-        StoreMethod("legacy", table, mode="legacy", cache_bytes=0),
-        *device_peers(options.folder, table, options.rows),
+# Serial methods need seconds for a prefill chunk; key-value stores say nothing new there.
+RAGGED = ("io_uring inline", "legacy", "serial", "pread pool")
+PREFILL = ("io_uring", "pread pool 64")
+
+
+def device_methods(options: argparse.Namespace, table: Path) -> list[Method]:
+    """Everything that reads the device without a cache, as far as `--only` wants it."""
+    uncached: dict[str, str | int] = {"mode": "nvme", "cache_policy": "none", "depth": DEPTH}
+    settings: dict[str, dict[str, str | int]] = {
+        "row store, io_uring inline": {"io": "inline", **uncached},
+        "row store, io_uring owner": {"io": "uring", **uncached},
+        "row store, libaio owner": {"io": "aio", **uncached},
+        "row store, pread pool 16": {"io": "pool", **uncached},
+        "legacy": {"mode": "legacy", "cache_bytes": 0},
+    }
+    ours: list[Method] = [
+        StoreMethod(name, table, **given)
+        for name, given in settings.items()
+        if wanted(name, options.only)
     ]
+    return ours + device_peers(options.folder, table, options.rows, options.only)
+
+
+def cold_section(report: Report, options: argparse.Namespace, table: Path) -> None:
+    candidates = device_methods(options, table)
 
     def limit() -> float:
         measured = methods.fio_rate(table, DEPTH, options.seconds)
         return measured["iops"] if measured else float("nan")
+
+    def some(parts: tuple[str, ...]) -> list[Method]:
+        return [method for method in candidates if wanted(method.name, ",".join(parts))]
 
     dropped = drop_page_cache()
     sampler = Popularity(options.rows, 0).sampler(1)
@@ -219,14 +244,13 @@ def cold_section(report: Report, options: argparse.Namespace, table: Path) -> No
         f"cache {'dropped before every run' if dropped else 'NOT dropped (not permitted)'}."
     )
     report.section("Cold unique rows", note, rows_of(result, "fio (limit)"))
-    result = interleave(candidates[:1] + candidates[4:8], sampler, ragged_sizes, options, cold=True)
-    report.section("Cold, ragged decode sizes", "Sizes drawn from acceptance 0.76-0.91 at five "
-                   "drafts, eight requests.", rows_of(result, "legacy"))
-    # The serial methods take over a second per prefill chunk and say nothing new here.
-    result = interleave([candidates[0], candidates[1], candidates[7]], sampler,
-                        fixed(PREFILL_ROWS), options, cold=True)
-    report.section("Cold, prefill chunk", f"{PREFILL_ROWS:,} rows a gather.",
-                   rows_of(result, "pread pool 64"))
+    if "shapes" in options.sections.split(","):
+        result = interleave(some(RAGGED), sampler, ragged_sizes, options, cold=True)
+        report.section("Cold, ragged decode sizes", "Sizes drawn from acceptance 0.76-0.91 at "
+                       "five drafts, eight requests.", rows_of(result, "legacy"))
+        result = interleave(some(PREFILL), sampler, fixed(PREFILL_ROWS), options, cold=True)
+        report.section("Cold, prefill chunk", f"{PREFILL_ROWS:,} rows a gather.",
+                       rows_of(result, "pread pool 64"))
     for method in candidates:
         method.close()
 
@@ -240,14 +264,16 @@ def zipf_section(
         StoreMethod(f"row store, {policy}", table, mode="nvme", cache_policy=policy,
                     cache_bytes=cache, depth=DEPTH, prefault="no")
         for policy in ("s3", "clk3", "direct")
+        if wanted(f"row store, {policy}", options.only)
     ]
-    candidates.append(StoreMethod("legacy, same cache", table, mode="legacy", cache_bytes=cache))
+    if wanted("legacy", options.only):
+        candidates.append(
+            StoreMethod("legacy, same cache", table, mode="legacy", cache_bytes=cache)
+        )
     rocks = options.folder / f"rocksdb-{options.rows}"
-    try:
+    if rocks.exists() and wanted("RocksDB", options.only):
         candidates.append(PeerMethod(methods.build_peers(), "RocksDB, row cache of equal size",
                                      "rocksdb", rocks, cache))
-    except FileNotFoundError as missing:
-        print(missing)
     sampler = Popularity(options.rows, exponent).sampler(1)
     for method in candidates:
         warm(method, sampler, 3 * cache_rows, options.warm_seconds)
@@ -298,7 +324,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="per method and repetition")
     parser.add_argument("--warm-seconds", type=float, default=20.0)
-    parser.add_argument("--sections", default="ram,cold,zipf99,zipf80")
+    parser.add_argument("--sections", default="ram,cold,shapes,zipf99,zipf80")
+    parser.add_argument("--only", default="", help="parts of method names, comma-separated")
     options = parser.parse_args()
     report = Report(options.out)
     sections = options.sections.split(",")

@@ -43,15 +43,22 @@ inline void remember_ghost(CacheSet& set, uint32_t tag) {
   set.ghost_hand = uint8_t((set.ghost_hand + 1) % CacheSet::kGhosts);
 }
 
-// S3-FIFO inside a set: newcomers stay on probation unless their ghost is remembered.
+inline int empty_way(const CacheSet& set) {
+  for (uint32_t way = CacheSet::kWays; way-- > 0;)
+    if (load_relaxed(set.tag[way]) == 0) return int(way);
+  return -1;
+}
+
+// S3-FIFO inside a set: newcomers stay on probation unless their ghost is remembered. While the
+// set is not full there is nothing to protect, so they go where there is room.
 inline Placement place_s3(CacheSet& set, uint32_t tag) {
   constexpr uint32_t kMainWays = CacheSet::kWays - kSmallWays;
+  if (const int empty = empty_way(set); empty >= 0) return {uint32_t(empty)};
   if (take_ghost(set, tag))
     return {clock_victim(set, set.main_hand, kSmallWays, kMainWays), -1, true};
   const uint32_t way = set.small_hand;
   set.small_hand = uint8_t((way + 1) % kSmallWays);
   const uint32_t old_tag = load_relaxed(set.tag[way]);
-  if (old_tag == 0) return {way};
   if (load_relaxed(set.freq[way]) & kFreqMask)
     return {way, int(clock_victim(set, set.main_hand, kSmallWays, kMainWays))};
   remember_ghost(set, old_tag);
