@@ -58,6 +58,7 @@ class _Watch:
     engine: Engine
     pulse: Pulse
     picture: Picture
+    met_s: float
     phase: Phase = Phase.WATCHING
     incident: str = ""
     number: int = 0
@@ -125,7 +126,7 @@ class AgentCore:
         watch = self._watches.get(engine.key)
         if watch is None:
             assert len(self._watches) < ENGINES_MAX, "the agent watches more engines than a host can hold"
-            watch = _Watch(engine, Pulse(self.settings), Picture(keep=KEEP))
+            watch = _Watch(engine, Pulse(self.settings), Picture(keep=KEEP), at.mono_s)
             self._watches[engine.key] = watch
             for seen in self._host_seen:
                 watch.picture.note(seen)
@@ -211,6 +212,9 @@ class AgentCore:
         if silence_s is None or silence_s < limit_s or not work or pulse.closing or pulse.paused:
             return
         if watch.phase is Phase.WATCHING:
+            if at.mono_s - watch.met_s < min(limit_s, 2 * self.settings.silence_floor_s):
+                # The log's last progress before the agent came may be ten seconds old in perfect health.
+                return
             self._open(at, watch, at.mono_s - silence_s)
             watch.phase = advance(watch.phase, Cue.OVERDUE)
             yield Suspected(

@@ -17,6 +17,8 @@ from sentinel.model.verdict import ActionName, Confidence, Weight
 
 POINTS: Mapping[Weight, int] = {"strong": 3, "medium": 2, "weak": 1}
 HIGH_POINTS, MEDIUM_POINTS = 6, 3
+MOST_OF_ONE = 2
+"""A world of one rank has nobody else to blame: its rank counts as a minority of two."""
 SUMMARY_WORDS = ("culprits", "victims", "hosts", "requests", "since")
 """What `says` may contain in braces; the judge fills all of them in, also when nobody can be named."""
 _ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
@@ -133,7 +135,8 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `covering` takes the set only if it holds all members (at least one) of another fact; `facing` only if another fact
     has members outside it: somebody has to wait for a culprit.
-    `minority` keeps the set only when it is at most half of the known world: most ranks are never all to blame.
+    `minority` keeps the set only when it is at most half of the known world: most ranks are never all to blame, but
+    the only one there is may be.
     """
 
     fact: str
@@ -278,7 +281,7 @@ def _select(
             continue
         if selector.facing is not None and not _members(facts, selector.facing) - members:
             continue
-        if members and not (selector.minority and 2 * len(members) > len(world)):
+        if members and not (selector.minority and 2 * len(members) > max(len(world), MOST_OF_ONE)):
             return tuple(sorted(members, key=lambda member: (isinstance(member, str), member)))
     return ()
 

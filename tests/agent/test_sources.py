@@ -142,16 +142,18 @@ def test_counts_are_fresh_when_a_capture_asks(tmp_path: Path) -> None:
 # --- processes -------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_process_is_told_at_once_and_only_once() -> None:
-    """If false, a SIGSTOP would be found only by the capture, or fill the journal every second."""
+def test_a_stopped_process_is_told_when_it_lasts_and_only_once() -> None:
+    """If false, a SIGSTOP would be found only by the capture, or fill the journal every second; or the moment in which
+    a stack tool attaches to a healthy rank would be taken for one."""
     with python(IDLE) as child:
         process = EngineProcess(id=identity(child.pid), role="rank", title="rank", rank=0)
         source = Processes(engine(process))
         asked(source, 100.0)
         assert asked(source, 101.0) == []
         stop(child.pid)
-        (table,) = asked(source, 102.0)
-        again = asked(source, 103.0)
+        assert asked(source, 102.0) == []
+        (table,) = asked(source, 103.0)
+        again = asked(source, 104.0)
         os.kill(child.pid, signal.SIGCONT)
 
     assert isinstance(table, ProcessTable) and [row.state for row in table.rows] == ["T"]

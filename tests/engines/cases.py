@@ -35,19 +35,26 @@ def _leave(engine: RealEngine) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`idle`: it strikes while nothing is asked, and requests come afterwards. `undo` None: the engine is lost."""
+    """`process`: title of the one that has to be named by its pid.
+
+    `idle`: it strikes while nothing is asked, and requests come afterwards. `undo` None: the engine is lost.
+    """
 
     name: str
     inject: Act
     kinds: tuple[str, ...]
     culprits: tuple[int, ...]
+    process: str = ""
     undo: Act | None = _leave
     idle: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """Seconds after the fault, or after the first request when it struck an idle engine. None: it did not happen."""
+    """Seconds after the fault, or after the first request when it struck an idle engine. None: it did not happen.
+
+    `before`: verdicts that were given before the last one.
+    """
 
     engine: str
     fault: str
@@ -55,8 +62,10 @@ class Measured:
     captured_s: float | None = None
     judged_s: float | None = None
     verdict: str | None = None
+    before: list[str] = field(default_factory=list)
     confidence: str | None = None
     culprits: list[int] = field(default_factory=list)
+    named: bool = True
     noticed_s: float | None = None
     noticed: str = ""
     resumed: bool = False
@@ -139,15 +148,17 @@ def strike(ward: Ward, fault: Fault) -> Measured:
         if not fault.idle:
             load.start()
         watcher.learn()
+        named = engine.pid_of(fault.process) if fault.process else None
         offset, fault_s = engine.log.stat().st_size, now_s()
         fault.inject(engine)
         if fault.idle:
-            watcher.learn(signs=12)
+            watcher.learn(signs=watcher.signs() + 5)
             assert watcher.said() == [], "nothing was asked of the engine, and the agent complains"
             load.start()
             fault_s = now_s()
-        wait_until(lambda: _judged(watcher, fault_s), VERDICT_S, lambda: f"a verdict after {watcher.said()}")
+        wait_until(lambda: _judged(watcher, fault, fault_s), VERDICT_S, lambda: f"the verdict, not {watcher.said()}")
         measured = _measured(ward, fault, watcher, fault_s, engine.text_since(offset))
+        measured.named = named is None or named in watcher.verdicts(fault_s)[-1].fields["culprit_pids"]
         if fault.undo is not None:
             measured.resumed = undone = _undo(fault.undo, engine, load, watcher)
         return measured
@@ -158,8 +169,11 @@ def strike(ward: Ward, fault: Fault) -> Measured:
             ward.discard()
 
 
-def _judged(watcher: Watcher, since_s: float) -> bool:
-    return watcher.first("incident_kept", since_s) is not None and bool(watcher.verdicts(since_s))
+def _judged(watcher: Watcher, fault: Fault, since_s: float) -> bool:
+    """Whether the evidence is kept and the newest verdict is of a right class; a first guess may be another."""
+    given = watcher.verdicts(since_s)
+    kept = watcher.first("incident_kept", since_s) is not None
+    return kept and bool(given) and given[-1].fields["kind"] in fault.kinds
 
 
 def _undo(undo: Act, engine: RealEngine, load: Load, watcher: Watcher) -> bool:
@@ -186,8 +200,9 @@ def _measured(ward: Ward, fault: Fault, watcher: Watcher, since_s: float, engine
 
     measured = Measured(engine=ward.name, fault=fault.name)
     measured.suspected_s, measured.captured_s = after("stall_suspected"), after("incident_kept")
-    measured.judged_s = after("verdict")
-    verdict = watcher.verdicts(since_s)[-1].fields
+    *guesses, last = watcher.verdicts(since_s)
+    measured.judged_s, measured.before = round(last.at_s - since_s, 1), [guess.fields["kind"] for guess in guesses]
+    verdict = last.fields
     measured.verdict, measured.confidence = verdict["kind"], verdict["confidence"]
     measured.culprits = verdict["culprits"]
     noticed = NOTICES[ward.kind].search(engine_said)

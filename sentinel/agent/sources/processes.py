@@ -24,6 +24,7 @@ class Processes:
         self.name = f"processes:{engine.key}"
         self.engine = engine
         self._states: dict[int, str] = {}
+        self._stopped: set[int] = set()
         self._cpu: dict[int, tuple[float, int]] = {}
         self._told_s = 0.0
         self._tick_hz = os.sysconf("SC_CLK_TCK")
@@ -56,13 +57,20 @@ class Processes:
         """Nothing is held."""
 
     def _state(self, pid: int, state: str) -> str:
-        """The state letter; a tracing stop by our own stack tools is none of the engine's."""
-        if state != "t":
+        """The state letter; a stop by our own stack tools is none of the engine's.
+
+        They attach with a stop signal, so a process may show a plain stop for a moment as they come and go.
+        """
+        if state not in "Tt":
+            self._stopped.discard(pid)
             return state
         tracer = procfs.tracer_of(pid)
         found = None if tracer is None else procfs.identity(tracer)
-        ours = found is not None and found[1] == os.getpid()
-        return "S" if ours or tracer is None else state
+        if found is not None and found[1] == os.getpid():
+            return "S"
+        lasting = pid in self._stopped
+        self._stopped.add(pid)
+        return state if lasting else "S"
 
     def _cpu_percent(self, pid: int, ticks: int, now: Stamp) -> float | None:
         before = self._cpu.get(pid)

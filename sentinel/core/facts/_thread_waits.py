@@ -97,6 +97,14 @@ def read_waits(picture: Picture) -> Fact:
     return _waits(picture, test)
 
 
+def main_read_waits(picture: Picture) -> Fact:
+    def test(process: Process, row: ThreadRow, wait: Wait) -> str | None:
+        is_main = process.threads is not None and row.tid == process.threads.pid
+        return f"its main thread is blocked in a file {wait}" if wait in _FILE_WAITS and is_main else None
+
+    return _waits(picture, test)
+
+
 def moving(picture: Picture) -> Fact:
     """Ranks whose counters advance between their first and last sample."""
     samples: dict[int, list[tuple[float, Origin]]] = defaultdict(list)

@@ -63,7 +63,7 @@ def state(picture: Picture) -> State:
     pair_moves = [(pair, serving.moved(pair)) for pair in picture.memo(serving.pairs)]
     marks, end_s = picture.memo(serving.marks), picture.memo(serving.end_s)
     silence_s = max(end_s - marks[-1].at_s, 0.0) if marks and end_s is not None else None
-    moving = [pair for pair, grew in pair_moves if grew and _newest(pair, marks)]
+    moving = [pair for pair, grew in pair_moves if grew and _newest(pair, marks) and _reaches(picture, pair, end_s)]
     if moving:
         grown = Cite("token counters grew between the last two scrapes", moving[0].after.origin)
         return State(False, True, silence_s, (grown,))
@@ -98,6 +98,12 @@ def _perhaps_later(picture: Picture) -> Origin | None:
 def _newest(pair: serving.Pair, marks: tuple[timeline.Mark, ...]) -> bool:
     """Whether the scrapes are as new as the log: an early pair says nothing about a later silence."""
     return pair.after.at_s is None or not marks or pair.after.at_s >= marks[-1].at_s - timeline.SILENCE_FLOOR_S
+
+
+def _reaches(picture: Picture, pair: serving.Pair, end_s: float | None) -> bool:
+    """Whether the scrapes reach the end of the evidence: a front end that fell silent shows nothing of now."""
+    late = pair.after.at_s is None or end_s is None
+    return late or end_s - pair.after.at_s <= picture.memo(serving.limit_s)  # type: ignore[operator]
 
 
 def _from_counters(picture: Picture, origin: Origin) -> State:
