@@ -39,16 +39,12 @@ _PREFILL_KEYS = ("#running-req", "#queue-req", "#new-token", "input throughput (
 class Usual(NamedTuple):
     """A key sequence of complete decode lines, with the header of the record: the pattern of a whole line.
 
-    It captures time and rank tags, then the iteration and the values. The numbers are positions among all of these.
+    It captures time and rank tags, then the iteration and the values. The numbers are positions among all of these;
+    `places` are those of running, queued, tokens, throughput and usage.
     """
 
     pattern: re.Pattern[str]
-    iteration: int
-    running: int
-    queued: int
-    tokens: int
-    throughput: int
-    usage: int
+    places: tuple[int, int, int, int, int]
     extras: tuple[tuple[str, int], ...]
     truths: dict[str, float]
 
@@ -64,7 +60,7 @@ class Shape(NamedTuple):
     usual: Usual
 
 
-_NEVER = Usual(re.compile(r"(?!)"), 0, 0, 0, 0, 0, 0, (), {})
+_NEVER = Usual(re.compile(r"(?!)"), (0, 0, 0, 0, 0), (), {})
 
 
 class Numbers(dict[str, float]):
@@ -77,30 +73,44 @@ class Numbers(dict[str, float]):
         return number
 
 
+class Counts(dict[str, int]):
+    """Remembers the whole numbers that texts stand for, for the few that requests are counted with."""
+
+    def __missing__(self, text: str) -> int:
+        if len(self) >= NUMBERS_MAX:
+            self.clear()
+        number = self[text] = int(text)
+        return number
+
+
 class ProgressLines:
-    """Turns progress lines of one stream into observations; remembers the key sequences it has met."""
+    """Turns progress lines of one stream into observations; remembers the key sequences it has met.
+
+    `usual` matches a whole line that is a complete decode line with the keys of the last one.
+    """
 
     def __init__(self, engine: str) -> None:
         self.engine = engine
-        self.usual = _NEVER
+        self._usual, self.usual = _NEVER, _NEVER.pattern.match
         self._decodes: list[Shape] = []
         self._prefills: list[Shape] = []
-        self._numbers = Numbers()
+        self._numbers, self._counts = Numbers(), Counts()
 
     def usual_decode(self, values: Sequence[str], who: Speaker) -> Decode | None:
         """The decode line of which `usual` captured the values; None when one is not the number it should be."""
         # Nearly all lines of a log come here: no helpers, no loops but the one over uncommon keys.
-        _, iteration, running, queued, tokens, throughput, usage, extras, truths = self.usual
-        numbers, extra = self._numbers, truths.copy()
-        for key, at in extras:
+        usual, numbers, counts, iteration = self._usual, self._numbers, self._counts, values[2]
+        running, queued, tokens, throughput, usage = usual.places
+        extra = usual.truths.copy()
+        for key, at in usual.extras:
             extra[key] = numbers[values[at]]
         origin, at_s, host, pid, tags, _ = who
         try:
             rate = float(values[throughput])
             return Decode(
                 origin=origin, at_s=at_s, host=host, pid=pid, tags=tags, engine=self.engine,
-                iteration=int(values[iteration]) if values[iteration] else None, running=int(values[running]),
-                queued=int(values[queued]), tokens=int(values[tokens]), usage=numbers[values[usage]],
+                iteration=int(iteration) if iteration else None, running=counts[values[running]],
+                queued=counts[values[queued]], tokens=int(values[tokens]), usage=numbers[values[usage]],
                 throughput=rate if rate < inf else None, extra=extra,
             )  # fmt: skip
         except ValueError:
@@ -109,7 +119,7 @@ class ProgressLines:
     def decode(self, text: str, start: int, who: Speaker) -> Decode:
         """The line `text`, whose message begins at `start` with `Decode batch`."""
         shape, values = _read(text, start, self._decodes, _DECODE_KEYS)
-        self.usual = shape.usual
+        self._usual, self.usual = shape.usual, shape.usual.pattern.match
         running, queued, tokens, throughput = (None if at is None else values[at] for at in shape.named)
         return Decode(
             origin=who[0], at_s=who[1], host=who[2], pid=who[3], tags=who[4], engine=self.engine,
@@ -188,7 +198,7 @@ def _usual(
         return _NEVER
     moved = tuple((key, at + 2) for key, at in extras)
     whole = re.compile(_RECORD + pattern.pattern)
-    return Usual(whole, 2, running, queued, tokens, throughput, usage, moved, truths)
+    return Usual(whole, (running, queued, tokens, throughput, usage), moved, truths)
 
 
 def _count(text: str | None) -> int | None:

@@ -82,25 +82,28 @@ class Feed:
         """Observations of these lines; no lines at all flush what is held back."""
         empty = True
         name, host, known, progress = self.name, self.host, self._ranks, self._progress
+        stamp, at_s = "", None
         for line in lines:
             empty = False
             text = line.text
-            if (usual := progress.usual.pattern.match(text)) is not None and self._raised is None:
+            if (usual := progress.usual(text)) is not None and self._raised is None:
                 # The most frequent line by far: no generator, no table.
                 values = usual.groups()
-                if (at_s := wall_s(values[0])) is not None and (ranks := values[1]) in known:
+                if values[0] != stamp:
+                    stamp, at_s = values[0], wall_s(values[0])
+                if at_s is not None and (ranks := values[1]) in known:
                     who = (Origin(name, line.number), at_s, host or line.host, None, known[ranks], None)
                     if (step := progress.usual_decode(values, who)) is not None:
                         self._last = None
                         yield step
                         continue
-            if (close := text.find("] ", 20)) > 0 and text[0] == "[" and (at_s := wall_s(text[1:20])) is not None:
-                yield from self._record(line, at_s, text[20:close], close + 2)
+            if (close := text.find("] ", 20)) > 0 and text[0] == "[" and (when := wall_s(text[1:20])) is not None:
+                yield from self._record(line, when, text[20:close], close + 2)
             elif text.startswith("(") and (found := PREFIX.match(text[:TEXT_MAX])) is not None:
-                ray, at_s = _RAY.match(text), wall_s(found["ts"])
-                if at_s is not None:
+                ray, when = _RAY.match(text), wall_s(found["ts"])
+                if when is not None:
                     pid = int(ray["pid"]) if ray is not None else None
-                    yield from self._record(line, at_s, found["ranks"], found.start("msg"), pid)
+                    yield from self._record(line, when, found["ranks"], found.start("msg"), pid)
             else:
                 yield from self._other(line, text)
         if empty:
