@@ -27,6 +27,7 @@ PACKAGES = {
     "eu-stack": "install the package elfutils",
     "gdb": "install the package gdb",
 }
+RIGHTS_FIX = "run the agent as root or grant CAP_SYS_PTRACE; in a container --cap-add SYS_PTRACE"
 TRACE_FIX = "start the engine with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL NCCL_DEBUG_FILE=/var/log/nccl.%h.%p"
 FLIGHT_FIX = f"start the engine with {FLIGHT_PIPE}=/run/torch-dump- and TORCH_FR_BUFFER_SIZE=2000"
 
@@ -92,6 +93,8 @@ def of_engine(engine: Engine) -> Iterator[Check]:
 
 def _log(engine: Engine) -> Check:
     path = next((process.log for process in engine.processes if process.log), None)
+    if path is None and (why := _why_not(procfs.PROC / str(engine.root.pid) / "fd", os.O_RDONLY)):
+        return Check(what="engine log", ok=False, says=why, fix=RIGHTS_FIX, engine=engine.key)
     if path is None:
         fix = "send the engine's output to a file (`>> engine.log 2>&1`)"
         return Check(what="engine log", ok=False, says="goes to a pipe or a terminal", fix=fix, engine=engine.key)
@@ -126,7 +129,7 @@ def _ras(engine: Engine) -> Check:
 
 def _ptrace(engine: Engine, process: EngineProcess) -> Check:
     why = _why_not(procfs.PROC / str(process.id.pid) / "mem", os.O_RDONLY)
-    fix = "run the agent as root or grant CAP_SYS_PTRACE; in a container --cap-add SYS_PTRACE" if why else ""
+    fix = RIGHTS_FIX if why else ""
     return Check(
         what="stacks", ok=not why, says=why or "ptrace is allowed", fix=fix, engine=engine.key, pid=process.id.pid,
         rank=process.rank,

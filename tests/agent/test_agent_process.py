@@ -109,16 +109,18 @@ def test_an_agent_without_rights_still_detects_and_says_what_is_missing(tmp_path
     """If false, an agent that may not trace would be blind, or would not say why it has no stacks."""
     state = tmp_path / "state"
     prefix = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-    with rehearsal(tmp_path / "engine") as engine, watcher(state, prefix) as agent:
+    port = str(free_port())
+    with rehearsal(tmp_path / "engine", 2, "--port", port) as engine, watcher(state, prefix) as agent:
         root = engine.launcher.pid
-        eventually(lambda: agent.sees(root))
+        # Without rights the log's place is unknown too; the metrics page is all that tells of work.
+        watching(agent, root)
         eventually(lambda: agent.status is not None and agent.status.readiness)
         assert agent.status is not None
         missing = {(check.what, check.rank) for check in agent.status.readiness if not check.ok}
         freeze(engine)
         verdict = journalled(agent, root, Judged)
 
-    assert {("stacks", 0), ("stacks", 1)} <= missing
+    assert {("stacks", 0), ("stacks", 1), ("engine log", None)} <= missing
     assert isinstance(verdict, Judged) and verdict.verdict.stalled and verdict.verdict.kind == "hang.stopped"
 
 
