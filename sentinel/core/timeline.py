@@ -50,7 +50,10 @@ TOKEN_COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One instant of progress and where it is shown. `running` is the work it left outstanding, when it says so."""
+    """One instant of progress and where it is shown. `running` is the work it left outstanding, when it says so.
+
+    `engine_index` tells the engines of one vLLM front end apart, which print their statistics at the same instants.
+    """
 
     at_s: float
     origin: Origin
@@ -58,6 +61,7 @@ class Mark:
     kind: str
     running: int | None = None
     waiting: int | None = None
+    engine_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +160,7 @@ def _line_marks(picture: Picture) -> Iterator[Mark]:
             yield Mark(chunk.at_s, chunk.origin, picture.rank_of(chunk), "prefill", running, chunk.queued)
     for stats in picture.all(EngineStats):
         if stats.at_s is not None and stats.generation_tps + stats.prompt_tps > 0:
-            yield Mark(stats.at_s, stats.origin, None, "stats", stats.running, stats.waiting)
+            yield Mark(stats.at_s, stats.origin, None, "stats", stats.running, stats.waiting, stats.engine_index)
 
 
 def _counter_marks(picture: Picture) -> Iterator[Mark]:
@@ -202,11 +206,11 @@ def _grew(scrape: Scrape, known: dict[str, float]) -> bool:
 
 
 def _interval(marks: list[Mark]) -> float | None:
-    """Median gap between neighbouring lines of one kind and rank, over the newest lines; None with fewer than 3."""
-    streams: dict[tuple[str, int | None], list[float]] = {}
+    """Median gap between neighbouring lines of one printer, over the newest lines; None with fewer than 3."""
+    streams: dict[tuple[str, int | None, int | None], list[float]] = {}
     for mark in marks:
         if mark.kind != "prefill":
-            streams.setdefault((mark.kind, mark.rank), []).append(mark.at_s)
+            streams.setdefault((mark.kind, mark.rank, mark.engine_index), []).append(mark.at_s)
     busiest = max(streams.values(), key=len, default=[])[-INTERVALS_LEARNED:]
     gaps = [later - earlier for earlier, later in pairwise(busiest)]
     return median(gaps) if len(gaps) >= 2 else None

@@ -1,5 +1,6 @@
 """Progress: what stops, what goes on, what merely prints nothing, and what grew slower."""
 
+from sentinel.core import timeline
 from sentinel.core.fact import Value
 from sentinel.core.facts import progress
 from sentinel.core.picture import Picture
@@ -169,3 +170,9 @@ def test_only_the_last_start_in_a_log_counts() -> None:
 def test_nothing_read_is_nothing_known() -> None:
     """False would mean that blindness is called health."""
     assert {name: spec.compute(Picture()).value for name, spec in SPECS.items()} == dict.fromkeys(SPECS)
+
+
+def test_several_engines_of_one_front_end_do_not_quicken_the_learned_pace() -> None:
+    """False would mean that engines which print at the same instants are suspected within one of their intervals."""
+    lines = [stats(f"10:0{at // 6}:{at % 6}0", running=2, engine=engine) for at in range(12) for engine in range(4)]
+    assert timeline.progress(picture_of(*lines)).interval_s == 10.0

@@ -247,3 +247,9 @@ def test_a_compiler_process_behind_a_compiling_rank() -> None:
 
     assert value("stack.forked_compiler", rank(0, forked), rank(1, WAIT)) is True
     assert value("stack.forked_compiler", rank(0, WAIT)) is False
+
+
+def test_stacks_that_show_nothing_of_the_engine_are_at_no_place() -> None:
+    """Else ranks of which nothing can be said would count as waiting together, and a scheduler be accused."""
+    texts = [rank(number, "    spin (lib.so)\n") for number in (0, 1)]
+    assert value("stack.same_place", *texts) is None

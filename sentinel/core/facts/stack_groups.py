@@ -77,6 +77,8 @@ def _same_place(picture: Picture) -> Fact:
     members = [view for group in found for view in group.members]
     if len(members) < 2:
         return unknown("stacks of at least two ranks")
+    if len(found) == 1 and found[0].place == "unknown" and not found[0].group:
+        return unknown("stacks that show where in the engine the ranks stand")
     return Fact(value=len(found) == 1, cites=cites([group.members[0] for group in found]))
 
 
