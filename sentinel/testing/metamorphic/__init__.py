@@ -14,7 +14,7 @@ from sentinel.scoring.ablate import OutcomeName, judge_outcome
 from sentinel.scoring.cases import Case
 from sentinel.scoring.marks import Mark, mark
 from sentinel.scoring.run import analyse, survive
-from sentinel.testing.metamorphic import shape, words
+from sentinel.testing.metamorphic import grow, shape, words
 from sentinel.testing.metamorphic.folder import Variant, read_case, write_files
 
 Transform = Callable[[Variant], Variant | None]
@@ -52,6 +52,8 @@ TRANSFORMS: Mapping[str, Transform] = {
     "nccl stamped": words.nccl_stamped,
     "vllm plain prefixes": words.vllm_plain_prefixes,
     "py-spy json": words.py_spy_as_json,
+    "four ranks": grow.grown(4),
+    "eight ranks": grow.grown(8),
 }
 
 LOSSY = frozenset(("no stamps in names", "last line cut", "heads cut", "py-spy json", "meaningless names"))

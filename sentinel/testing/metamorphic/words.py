@@ -69,14 +69,14 @@ def hosts_renamed(variant: Variant) -> Variant | None:
 
 def pids_shifted(variant: Variant) -> Variant | None:
     """All pids of ranks that NCCL or py-spy prefixes name are shifted by a constant."""
-    pids = set()
+    pids: set[bytes] = set()
     for data in variant.files.values():
         if is_text(data):
             pids.update(re.findall(rb"(?m)^(?:Process |\S+:)(\d{3,7}):(?: |\d+ \[)", data))
             pids.update(re.findall(rb"\bpid=(\d{3,7})\b", data))
     if not pids:
         return None
-    one = re.compile(rb"(?<![\d.:x-])(?:" + b"|".join(sorted(pids, key=lambda pid: -len(pid))) + rb")(?![\d.]|:\d\d\b)")
+    one = re.compile(rb"(?<![\d.:x-])(?:" + b"|".join(sorted(pids, reverse=True)) + rb")(?![\d.]|:\d\d\b)")
 
     def shift(text: bytes) -> bytes:
         return one.sub(lambda found: str(int(found[0]) + _PID_SHIFT).encode(), text)
