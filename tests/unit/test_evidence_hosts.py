@@ -78,9 +78,10 @@ def test_a_document_that_names_several_hosts_has_none_and_one_stray_line_does_no
 
 def test_file_names_place_documents_only_when_nothing_else_does() -> None:
     """Else flat evidence of two nodes would be one machine; and `m1.prom` must not become a host."""
-    flat = [clue("n1.log", log=SGLANG), clue("n1.gpu.csv"), clue("n2.log", log=SGLANG), clue("n2.gpu.csv"), clue("m1.prom")]
+    logs = [clue("n1.log", log=SGLANG), clue("n2.log", log=SGLANG)]
+    flat = [*logs, clue("n1.gpu.csv"), clue("n2.gpu.csv"), clue("m1.prom")]
     hosts = Hosts(flat)
-    assert [hosts.of(one.name) for one in flat] == ["n1", "n1", "n2", "n2", None]
+    assert [hosts.of(one.name) for one in flat] == ["n1", "n2", "n1", "n2", None]
     known = Hosts([clue("x.log", "gpu1"), clue("y.log", "gpu2"), clue("smi-gpu2.csv")])
     assert known.of("smi-gpu2.csv") == "gpu2"
 
