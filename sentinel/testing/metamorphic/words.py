@@ -17,7 +17,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _NS_MIN, _NS_MAX = 1_600_000_000, 2_100_000_000
 
 _RANK_WORDS = (
-    rb"\b(?:TP|Worker_TP|worker|RankID\s|EngineCore_DP)(\d+)\b",
+    rb"(?<![A-Za-z])(?:TP|worker|RankID\s|EngineCore_DP)(\d+)\b",
     rb"\b[Rr]ank[ =:_]?\s?(\d+)\b",
     rb"(?m)^\S+:\d+:\d+ \[(\d+)\]",
     rb"\b(?:cuda|nvml)Dev (\d+)\b",
