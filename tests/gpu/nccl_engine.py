@@ -137,7 +137,7 @@ class Engine:
         match self.fault:
             case "pylock":
                 lock, held = threading.Lock(), threading.Event()
-                threading.Thread(target=lambda: (lock.acquire(), held.set(), time.sleep(3600)), daemon=True).start()
+                threading.Thread(target=self.hold, args=(lock, held), daemon=True).start()
                 held.wait()
                 self.wait_for_grammar(lock)
             case "mutex":
@@ -152,6 +152,12 @@ class Engine:
                 ctypes.PyDLL(None).sleep(3600)
         if self.shared_fault == "prefill":
             self.long_prefill()
+
+    def hold(self, lock: threading.Lock, held: threading.Event) -> None:
+        """Takes a lock and keeps it."""
+        with lock:
+            held.set()
+            time.sleep(3600)
 
     def wait_for_grammar(self, lock: threading.Lock) -> None:
         """Waits for a lock that nobody releases."""
