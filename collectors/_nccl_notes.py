@@ -1,7 +1,7 @@
-"""NCCL debug lines other than COLL: life cycle, start-up stages, transport errors (`formats.md` 3.2, 3.3, 3.5).
+"""NCCL debug lines other than COLL: life cycle, start-up stages, transport errors.
 
-Versions 2.18 to 2.30. The host in the prefix is the host's name up to the first dot; host and process id of the prefix
-are trusted, those in a file name are not (`NCCL_DEBUG_FILE` without `%p` mixes processes).
+Source: NCCL 2.18 to 2.30 (`src/debug.cc`, `src/init.cc`, net_ib). The prefix holds the host name up to its first dot;
+its host and process id are trusted, those in a file name are not (`NCCL_DEBUG_FILE` without `%p` mixes processes).
 """
 
 import re

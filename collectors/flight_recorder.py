@@ -1,4 +1,4 @@
-"""Dumps of torch's flight recorder, versions 1.x to 2.10: JSON, or the pickle that torch writes (`formats.md` 4.3).
+"""Dumps of torch's flight recorder, versions 1.x to 2.10: JSON, or the pickle that torch writes.
 
 A pickle from a crashed process is hostile until proven otherwise: its opcodes are checked against a list of those that
 build plain data before anything is built, and the unpickler refuses every global.

@@ -1,6 +1,6 @@
 """Answers of NCCL's RAS service on port 28028: text and JSON status, monitor events, and the lack of an answer.
 
-NCCL 2.24 to 2.30 (`formats.md` 3.6). After a process died, 2.28.9 may print communicators whose size is 0 and ranks
+NCCL 2.24 to 2.30 (`src/ras`). After a process died, 2.28.9 may print communicators whose size is 0 and ranks
 that are stray memory (`Rank 1869760266`); such communicators are left out and the answer is marked `garbled`.
 """
 

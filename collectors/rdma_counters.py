@@ -3,7 +3,7 @@
 Accepted per line: `mlx5_0 port_rcv_data 12`, `mlx5_0/hw_counters/x 12`, `/sys/class/infiniband/mlx5_0/ports/1/...: 12`
 (`grep .`), and `==> path <==` with the value below. A time header, or a counter that comes again, begins a new sample.
 Counter names are taken as they come (they differ by vendor); data counters stay in their units of 4 bytes.
-Kernel ABI: `/sys/class/infiniband` (`formats.md` 6.1); rdma-core 28 to 50, iproute2.
+Kernel ABI: `/sys/class/infiniband`; rdma-core 28 to 50, iproute2.
 """
 
 import re

@@ -45,7 +45,7 @@ TOKEN_COUNTERS = (
     "sglang:realtime_tokens_total", "vllm:generation_tokens_total", "vllm:prompt_tokens_total",
     "vllm:iteration_tokens_total_count", "sentinel_engine_tokens_total",
 )  # fmt: skip
-"""Counters that advance with every step, by metric family (`formats.md` 1.7 and 2.5)."""
+"""Counters that advance with every step, by metric family (SGLang 0.5, vLLM V1)."""
 
 
 @dataclass(frozen=True, slots=True)
