@@ -23,6 +23,8 @@ from sentinel.model.stamp import Stamp
 from sentinel.plumbing.atomic import write_atomically
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_OWNER = re.compile(r"-(\d+)\.[a-z]+$")
+"""Signals of one engine are named after its root process; those of the host are not."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -79,13 +81,16 @@ class Incidents:
     def _has_evidence(self, incident: str) -> bool:
         return any(self.folder_of(incident).glob("pass*"))
 
-    def finish(self, incident: str, ring: Ring) -> str:
-        """Copy the ring beside the capture and drop the oldest incidents."""
+    def finish(self, incident: str, ring: Ring, root_pid: str) -> str:
+        """Copy the ring beside the capture, without the signals of other engines, and drop the oldest incidents."""
         target = self.folder_of(incident)
         try:
             target.mkdir(parents=True, exist_ok=True)
             room = self.bytes_max
             for path in ring.files():
+                owner = _OWNER.search(path.name)
+                if owner is not None and owner[1] != root_pid:
+                    continue
                 room -= path.stat().st_size
                 if room > 0:
                     shutil.copyfile(path, target / path.name)

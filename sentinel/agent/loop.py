@@ -164,7 +164,7 @@ class AgentLoop:
     def _act(self, at: Stamp, effect: AnyEffect) -> str:
         done = "done"
         if isinstance(effect, WriteBundle):
-            done = self._incidents.finish(effect.incident, self._ring)
+            done = self._incidents.finish(effect.incident, self._ring, root_pid=effect.engine.split(":")[1])
         # The record comes before a capture and after a bundle: an agent that is ended in between must not believe
         # that evidence is on disk which is not, nor take it twice.
         self._incidents.note(at, effect)

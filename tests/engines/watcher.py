@@ -18,7 +18,7 @@ from tests.engines.processes import wait_until
 
 CAPTURE_AFTER_S = 20.0
 SIGNS_TO_LEARN = 8
-LEARN_S = 90.0
+LEARN_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,8 @@ class Watcher:
         environ = {**os.environ, "SENTINEL_TIMING_CAPTURE_AFTER_S": f"{CAPTURE_AFTER_S:g}", **self.settings}
         self.follow(*self.pids)
         with (self.folder / "agent.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "sentinel", "watch", "--state", str(self.state)], stderr=log, env=environ
-            )
+            argv = [sys.executable, "-m", "sentinel", "watch", "--state", str(self.state)]
+            self._process = subprocess.Popen(argv, stderr=log, env=environ, start_new_session=True)
         return self
 
     def follow(self, *pids: int) -> None:
