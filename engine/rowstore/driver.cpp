@@ -62,6 +62,10 @@ bool Driver::take(const Want& want) {
   if (free_waiters_.empty()) return false;
   const uint64_t page = catalog_.page_of(want.row);
   uint32_t flight = find(page);
+  if (flight != kNone && is_stale(flights_[flight])) {
+    forget(flight);
+    flight = kNone;
+  }
   if (flight == kNone) {
     if (free_slots_.empty() || free_flights_.empty()) return false;
     if (slots_used_ - quarantined_ >= options_.depth) return false;
@@ -253,6 +257,19 @@ void Driver::leave_map(uint32_t at) {
   store_relaxed(s.holder_tid, 0u);
 }
 
+// Late, and nobody waits for it any more: a new request deserves a new read.
+bool Driver::is_stale(const Flight& flight) {
+  const uint64_t now = now_ns();
+  return now - flight.start_ns > soft_.late_ns(now) && !any_alive(flight);
+}
+
+void Driver::forget(uint32_t at) {
+  Flight& flight = flights_[at];
+  answer_all(flight, nullptr, RS_DEADLINE);
+  leave_map(at);
+  if (flight.reads_out == 0) free_flight(at);
+}
+
 void Driver::free_flight(uint32_t at) {
   flights_[at].used = false;
   free_flights_.push_back(at);
@@ -264,28 +281,33 @@ bool Driver::any_alive(const Flight& flight) const {
   return false;
 }
 
-// Once a millisecond: hedge what is late, count what nobody waits for any more.
+// Once a millisecond: count what nobody waits for any more, hedge what is late.
 void Driver::scan(uint64_t now) {
   scanned_ns_ = now;
   if (slots_used_ == 0) return;
+  uint32_t quarantined = 0, hedged = 0;
+  for (Flight& flight : flights_) {
+    if (!flight.used) continue;
+    flight.alive = !flight.served && any_alive(flight);
+    if (flight.alive) hedged += flight.reads_made > 1;
+    else quarantined += flight.reads_out;
+  }
+  set_quarantined(quarantined);
   const uint64_t late_ns = soft_.late_ns(now);
-  uint32_t quarantined = 0;
   for (uint32_t at = 0; at < flights_.size(); ++at) {
     Flight& flight = flights_[at];
-    if (!flight.used) continue;
-    const bool alive = !flight.served && any_alive(flight);
-    if (!alive) quarantined += flight.reads_out;
-    if (!alive || now - flight.start_ns < late_ns * flight.reads_made) continue;
+    if (!flight.used || !flight.alive) continue;
+    if (now - flight.start_ns < late_ns * flight.reads_made) continue;
     if (!flight.counted_soft) telemetry_.count(&layout::Counters::soft_deadlines);
     flight.counted_soft = true;
     // When everything is late, reading everything twice only makes it later.
-    const bool may_hedge = hedge_ && flight.reads_made < kReadsMax && hedges_out_ < hedges_max_;
+    const bool may_hedge = hedge_ && flight.reads_made < kReadsMax && hedged < hedges_max_;
     if (!may_hedge || !send(at, true, kNoLane)) continue;
+    ++hedged;
     telemetry_.count(&layout::Counters::hedges_issued);
     telemetry_.event(layout::EVENT_HEDGE, waiters_[flight.first_waiter].want.lane, flight.page,
                      now - flight.start_ns);
   }
-  set_quarantined(quarantined);
 }
 
 }  // namespace rs

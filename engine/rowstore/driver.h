@@ -82,6 +82,7 @@ class Driver {
     bool used = false;
     bool served = false;  // answered; only stray reads keep it
     bool counted_soft = false;
+    bool alive = false;  // somebody waited for it at the last scan
     uint32_t error = 0;
   };
   struct Slot {
@@ -101,6 +102,8 @@ class Driver {
   void fail_or_retry(uint32_t flight, uint32_t error);
   void answer_all(Flight& flight, const uint8_t* buffer, uint32_t status);
   void leave_map(uint32_t flight);
+  bool is_stale(const Flight& flight);
+  void forget(uint32_t flight);
   void free_flight(uint32_t flight);
   void scan(uint64_t now);
   void set_quarantined(uint32_t slots);

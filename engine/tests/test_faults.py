@@ -95,6 +95,7 @@ def test_a_stalled_page_ends_at_the_hard_deadline_and_the_next_step_runs(
             return layout.read_record(page.read_bytes(), "gauges")["quarantined_slots"] == 3
 
         eventually(the_next_steps_run_and_stuck_reads_are_set_aside, "three quarantined reads")
+        check(store)
         seen = counters(page)
 
     assert seen["hard_deadlines"] == 1

@@ -147,7 +147,7 @@ def test_auto_flees_to_ram_when_the_circuit_opens(tmp_path: Path) -> None:
                cache_policy="none", reserve_bytes=0) as store:
         eventually(lambda: store.switch_state().status == "ok", "the first switch ended")
         store.switch("nvme")
-        store.inject("fault=lost count=40")
+        store.inject("fault=lost")
         eventually(lambda: store.gather(LAYER, some_ids(4)).mode == "ram", "flight to ram")
 
 
