@@ -146,6 +146,7 @@ def _process_table(engine: Engine, now: Stamp) -> Taken:
         fields, view = procfs.stat_fields(pid), procfs.view(pid)
         if fields is not None and len(fields) > 1:
             title = titles.get(pid) or ("" if view is None else view.title[:200])
-            rows.append(f"{pid:7d} {fields[1]:>7s} {fields[0]:4s} {title}")
+            state = "S" if fields[0] in "Tt" and procfs.held_by_stack_tool(pid) else fields[0]
+            rows.append(f"{pid:7d} {fields[1]:>7s} {state:4s} {title}")
     name = local_text(now.wall_s, "processes-%Y%m%dT%H%M%S.txt")
     return Taken(rung="processes", name=name, data=("\n".join(rows) + "\n").encode())

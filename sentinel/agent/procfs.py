@@ -14,6 +14,7 @@ PROC = Path("/proc")
 ENVIRON_PREFIXES = ("NCCL_", "SGLANG_", "SGL_", "VLLM_", "TORCH_", "CUDA_", "SENTINEL_")
 _PREFIXES = tuple(prefix.encode() for prefix in ENVIRON_PREFIXES)
 TREE_MAX = 4096
+STACK_TOOLS = frozenset({"py-spy", "eu-stack", "pystack"})
 STAT_BYTES_MAX = 4096
 CMDLINE_BYTES_MAX = 64 << 10
 ENVIRON_BYTES_MAX = 1 << 20
@@ -61,6 +62,13 @@ def tracer_of(pid: int, proc: Path = PROC) -> int | None:
 def cmdline(pid: int, proc: Path = PROC) -> bytes:
     """The raw arguments; empty for kernel threads, zombies and processes that are gone."""
     return _read(f"{proc}/{pid}/cmdline", CMDLINE_BYTES_MAX) or b""
+
+
+def held_by_stack_tool(pid: int, proc: Path = PROC) -> bool:
+    """Whether what traces a process is a stack tool, ours or anybody's: it lets go within a second."""
+    tracer = tracer_of(pid, proc)
+    words = () if tracer is None else _words(_read(proc / str(tracer) / "cmdline", CMDLINE_BYTES_MAX) or b"")
+    return any(word.rpartition("/")[2] in STACK_TOOLS for word in words[:3])
 
 
 def view(pid: int, proc: Path = PROC) -> ProcessView | None:

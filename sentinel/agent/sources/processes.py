@@ -57,7 +57,7 @@ class Processes:
         """Nothing is held."""
 
     def _state(self, pid: int, state: str) -> str:
-        """The state letter; a stop by our own stack tools is none of the engine's.
+        """The state letter; a stop by a stack tool is none of the engine's.
 
         They attach with a stop signal, so a process may show a plain stop for a moment as they come and go.
         """
@@ -66,7 +66,7 @@ class Processes:
             return state
         tracer = procfs.tracer_of(pid)
         found = None if tracer is None else procfs.identity(tracer)
-        if found is not None and found[1] == os.getpid():
+        if (found is not None and found[1] == os.getpid()) or procfs.held_by_stack_tool(pid):
             return "S"
         lasting = pid in self._stopped
         self._stopped.add(pid)
