@@ -31,6 +31,9 @@ SILENCE_FLOOR_S = 8.0
 COUNTED_MIN = 2
 """Gaps between growing counters that teach a pace."""
 
+FLAT_MIN, UNLEARNED_S = 4, 2.5
+"""Scrapes in a row without growth that tell a silence before a pace was learned, and the pace then assumed."""
+
 LOAD_GAUGES = (
     "sglang:num_running_reqs", "sglang:num_queue_reqs", "vllm:num_requests_running", "vllm:num_requests_waiting",
     "sentinel_engine_running_requests", "sentinel_engine_waiting_requests",
@@ -172,11 +175,13 @@ def _counter_marks(picture: Picture) -> Iterator[Mark]:
 
 
 def _counted_interval(picture: Picture, last_s: float) -> float | None:
-    """Median gap between scrapes that show growth, idle gaps left out; None when few, or when the log reaches further.
+    """Median gap between scrapes that show growth, idle gaps left out; None when the log reaches further, or when they
+    are few and the scrapes do not stay flat either.
 
     vLLM prints statistics every ten seconds whatever its pace is; its counters tell the pace itself.
     """
     gaps: list[float] = []
+    flat = 0
     grew_s: float | None = None
     known: dict[str, float] = {}
     newest_s = 0.0
@@ -184,11 +189,15 @@ def _counted_interval(picture: Picture, last_s: float) -> float | None:
         newest_s = scrape.at_s or 0.0
         if not any(value > 0 for series, value in scrape.samples.items() if series.partition("{")[0] in LOAD_GAUGES):
             grew_s = None
+        flat += 1
         if _grew(scrape, known):
             gaps += [] if grew_s is None else [newest_s - grew_s]
-            grew_s = newest_s
-    enough = len(gaps) >= COUNTED_MIN and newest_s >= last_s
-    return median(gaps[-INTERVALS_LEARNED:]) if enough else None
+            grew_s, flat = newest_s, 0
+    if newest_s < last_s:
+        return None
+    if len(gaps) >= COUNTED_MIN:
+        return median(gaps[-INTERVALS_LEARNED:])
+    return UNLEARNED_S if flat > FLAT_MIN and any(known.values()) else None
 
 
 def _in_time(picture: Picture) -> list[Scrape]:
