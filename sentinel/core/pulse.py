@@ -36,6 +36,7 @@ class Pulse:
     booting: bool = False
     paused: bool = False
     closing: bool = False
+    failed: bool = False
     prefill_until_s: float = 0.0
     gauges_at_s: float | None = None
     mute_since_s: float | None = None
@@ -175,7 +176,8 @@ class Pulse:
         if seen.phase == "ready":
             self.ready, self.booting = True, False
         elif seen.phase == "shutdown":
-            self.closing = True
+            # An engine that dies of a lost rank shuts its front end down in the same words as one that is asked to.
+            self.closing |= not self.failed
         elif not self.ready:
             self.booting = True
         return not self.ready and self._progress(when_s, serving=False)
@@ -199,7 +201,9 @@ class Pulse:
             case "resume" | "wake":
                 self.paused = False
             case "sigterm":
-                self.closing = True
+                self.closing |= not self.failed
+            case "worker_died" | "engine_dead" | "subprocess_exit" | "rpc_timeout" | "watchdog_timeout":
+                self.failed = True
 
 
 def _total(samples: Mapping[str, float], families: tuple[str, ...]) -> float | None:

@@ -2,7 +2,7 @@
 
 from sentinel.core.pulse import Pulse
 from sentinel.model.event import CoreSettings
-from sentinel.model.observation import HealthProbe, Notice, Origin, Scrape
+from sentinel.model.observation import HealthProbe, Notice, NoticeKind, Origin, Phase, Scrape
 from sentinel.model.stamp import Stamp
 
 PAGE = Origin("http://127.0.0.1:8000/metrics")
@@ -114,3 +114,29 @@ def test_calls_that_make_no_tokens_are_no_outstanding_work() -> None:
     accepted(pulse, 61, "/tokenize")
 
     assert not overdue(pulse, 140)
+
+
+def printed(pulse: Pulse, seconds: float, notice: NoticeKind) -> None:
+    line = Notice(
+        origin=Origin("engine.log", 10), at_s=1_700_000_000 + seconds, engine="vllm", notice=notice, text=notice
+    )
+    pulse.note(at(seconds), line)
+
+
+def shut_down(pulse: Pulse, seconds: float) -> None:
+    line = Phase(
+        origin=Origin("engine.log", 11), at_s=1_700_000_000 + seconds, engine="vllm", phase="shutdown", edge="begin"
+    )
+    pulse.note(at(seconds), line)
+
+
+def test_a_shutdown_that_follows_a_lost_rank_is_no_orderly_end() -> None:
+    """False: a rank is killed, the front end says "Shutting down" a second later, and the crash is never reported."""
+    asked, died = served_and_idle(), served_and_idle()
+    shut_down(asked, 61)
+    printed(asked, 62, "engine_dead")
+    printed(died, 61, "worker_died")
+    shut_down(died, 62)
+
+    assert asked.closing
+    assert not died.closing
