@@ -59,19 +59,20 @@ class State:
 
 
 def state(picture: Picture) -> State:
-    """Counters that moved in the newest scrapes win; else the silence after the last progress is measured."""
+    """A death ends progress; else counters that moved in the newest scrapes win; else the silence is measured."""
     pair_moves = [(pair, serving.moved(pair)) for pair in picture.memo(serving.pairs)]
     marks, end_s = picture.memo(serving.marks), picture.memo(serving.end_s)
     silence_s = max(end_s - marks[-1].at_s, 0.0) if marks and end_s is not None else None
+    death = _death(picture, marks) if marks and silence_s is not None else None
     moving = [pair for pair, grew in pair_moves if grew and _newest(pair, marks) and _reaches(picture, pair, end_s)]
-    if moving:
+    if moving and death is None:
         grown = Cite("token counters grew between the last two scrapes", moving[0].after.origin)
         return State(False, True, silence_s, (grown,))
     if not marks or silence_s is None:
         flat = [pair for pair, grew in pair_moves if grew is False]
         return _from_counters(picture, flat[0].after.origin) if flat else State(None, None, None, ())
     cites = _silence_cites(marks[-1], silence_s, picture.memo(serving.limit_s))
-    if (death := _death(picture, marks)) is not None:
+    if death is not None:
         return State(_outstanding(picture), False, silence_s, (*cites, Cite(death.text[:160], death.origin)))
     if silence_s <= picture.memo(serving.limit_s):
         if (later := picture.memo(_perhaps_later)) is not None:
