@@ -11,6 +11,8 @@ FIRST_TOGETHER_S = 1.0
 """Failures within this time of the first one cannot be told apart: log times have a resolution of one second."""
 
 FAILURES = ("exception", "cuda_error", "nccl_error", "worker_died", "subprocess_exit", "exit")
+CORE_GONE = ("exited unexpectedly", "died unexpectedly")
+"""What a front end of vLLM says of its core's process; other words of a dead engine are complaints."""
 HANG_KILLS = ("watchdog_timeout", "rpc_timeout", "collective_timeout", "heartbeat_stuck")
 PEER_LOST = (
     "Connection closed by peer",
@@ -64,8 +66,13 @@ def _reported(picture: Picture) -> list[Failure]:
     return [
         Failure(seen.at_s, picture.rank_of(seen), seen.host, _how(seen), seen.text[:120], seen)
         for seen in serving.alive(picture, Notice)
-        if seen.notice in FAILURES and seen.at_s is not None and not _is_consequence(picture, seen)
+        if seen.at_s is not None
+        and (_core_gone(seen) or (seen.notice in FAILURES and not _is_consequence(picture, seen)))
     ]
+
+
+def _core_gone(seen: Notice) -> bool:
+    return seen.notice == "engine_dead" and any(words in seen.text for words in CORE_GONE)
 
 
 def _gone(picture: Picture) -> list[Failure]:
@@ -103,6 +110,8 @@ def _how(seen: Notice) -> str:
     code = seen.fields.get("exit_code", "")
     if seen.notice == "exit":
         return "signal"
+    if seen.notice == "engine_dead":
+        return "exit"
     if code in ("-9", "137", "SIGKILL"):
         return "killed"
     return "signal" if code.startswith("-") else "exit"
