@@ -16,8 +16,8 @@ from sentinel.model.observation import Decode, Scrape
 from sentinel.record.journal import entries
 from tests.engines.processes import wait_until
 
-CAPTURE_AFTER_S = 20.0
-SIGNS_TO_LEARN = 8
+CAPTURE_AFTER_S = 12.0
+SIGNS_TO_LEARN = 6
 LEARN_S = 120.0
 
 
