@@ -18,6 +18,7 @@ from tests.engines.processes import wait_until
 
 CAPTURE_AFTER_S = 12.0
 SIGNS_TO_LEARN = 6
+LIVE_S = 5.0
 LEARN_S = 120.0
 
 
@@ -104,6 +105,11 @@ class Watcher:
         return key is not None and any(f":{pid}:" in key for pid in self.pids)
 
     def signs(self) -> int:
-        """How often it has seen counters or progress lines of the engines."""
-        known = (event for event in self._events() if isinstance(event, Observed))
-        return sum(self._is_mine(event.engine) and isinstance(event.seen, Scrape | Decode) for event in known)
+        """How often it has seen counters or progress lines of the engines since it runs; history does not count."""
+        return sum(
+            isinstance(event, Observed)
+            and self._is_mine(event.engine)
+            and isinstance(event.seen, Scrape | Decode)
+            and event.at.wall_s - (event.seen.at_s or 0.0) < LIVE_S
+            for event in self._events()
+        )
