@@ -30,7 +30,8 @@ SHAPES_MAX = 32
 KEYS_MAX = 64
 NUMBERS_MAX = 65_536
 _HEAD = re.compile(r"(?:Decode|Prefill) batch(?:\. | \[(?P<iter>\d{1,18})\], |, )")
-_RECORD = r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)((?: [A-Z_]{2,7}\d{1,5}){0,6})\] (?=D)"
+_RECORD = r"\[(.{19})([^\]]{0,60})\] Decode batch(?:, | \[(\d{1,18})\], |\. )"
+"""How a record of a decode line begins. The caller checks time and rank tags: it meets few different ones."""
 _TRUTH = {"True": 1.0, "False": 0.0}
 _DECODE_KEYS = ("#running-req", "#queue-req", "#token", "gen throughput (token/s)")
 _PREFILL_KEYS = ("#running-req", "#queue-req", "#new-token", "input throughput (token/s)", "#new-seq", "#cached-token")
@@ -171,23 +172,23 @@ def _shape(pairs: dict[str, str], keys: tuple[str, ...]) -> Shape:
     usages = tuple(index for key, index in at.items() if key.endswith("token usage") or key == "mamba usage")
     if "#token" not in at and "#full token" in at:
         at["#token"] = at["#full token"]
-    body = (f"{re.escape(key)}: {text if text in _TRUTH else '([^,]+)'}" for key, text in pairs.items())
+    body = ", ".join(f"{re.escape(key)}: {text if text in _TRUTH else '([^,]+)'}" for key, text in pairs.items())
+    body += r"(?:, ?)?$"
     named = tuple(at.get(key) for key in keys)
     plain = at.get("token usage")
-    pattern = re.compile(_HEAD.pattern.replace("?P<iter>", "") + ", ".join(body) + r"(?:, ?)?$")
     truths = {key: _TRUTH[text] for key, text in pairs.items() if text in _TRUTH}
     return Shape(
-        pattern=pattern,
+        pattern=re.compile(_HEAD.pattern.replace("?P<iter>", "") + body),
         named=named,
         usages=usages if plain is None else (plain,),
         extras=extras,
         truths=truths,
-        usual=_usual(pattern, (*named[:4], plain), extras, truths),
+        usual=_usual(body, (*named[:4], plain), extras, truths),
     )
 
 
 def _usual(
-    pattern: re.Pattern[str],
+    body: str,
     places: tuple[int | None, ...],
     extras: tuple[tuple[str, int], ...],
     truths: dict[str, float],
@@ -197,7 +198,7 @@ def _usual(
     if running is None or queued is None or tokens is None or throughput is None or usage is None:
         return _NEVER
     moved = tuple((key, at + 2) for key, at in extras)
-    whole = re.compile(_RECORD + pattern.pattern)
+    whole = re.compile(_RECORD + body)
     return Usual(whole, (running, queued, tokens, throughput, usage), moved, truths)
 
 
