@@ -1,0 +1,1 @@
+"""The bus between agents and coordinator: one interface, adapters behind it."""
