@@ -26,9 +26,10 @@ from sentinel.agent.roster import OF_PROCESSES, engine_sources, host_sources
 from sentinel.agent.sources.nccl_files import NcclFiles
 from sentinel.collectors import agent_notes
 from sentinel.config import Config
-from sentinel.core.agent import AgentCore
+from sentinel.core.agent import AgentCore, silence_seen
 from sentinel.core.rules import Rule
-from sentinel.model.effect import AnyEffect, Recovered, StartCapture, WriteBundle
+from sentinel.metrics.tally import Snapshot
+from sentinel.model.effect import AnyEffect, Recovered, StartCapture, Suspected, WriteBundle
 from sentinel.model.engine import Engine, ProcessId
 from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, OpenIncident, Started, Tick
 from sentinel.model.observation import (
@@ -188,6 +189,8 @@ class AgentLoop:
         self._wanted.add(effect.incident)
         self._running += 1
         folder = self._incidents.folder_of(effect.incident)
+            case Suspected(silence_s=silence_s, limit_s=limit_s):
+                self._note(effect.engine, silence_seen(at, silence_s, limit_s))
         capture = Capture(engine, folder, self.clock, effect.budget_s, lambda: effect.incident in self._wanted)
         thread = threading.Thread(
             target=lambda: self._captured.put((effect, capture.run())), name="capture", daemon=True

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sentinel.core.incident import Cue, Phase, advance
 from sentinel.core.judge import judge_picture
-from sentinel.core.picture import Picture
+from sentinel.core.picture import Picture, moved
 from sentinel.core.pulse import Pulse
 from sentinel.core.rules import Rule
 from sentinel.model.effect import AnyEffect, Cleared, Judged, Recovered, StartCapture, Suspected, WriteBundle
@@ -27,7 +27,7 @@ from sentinel.model.event import (
     Started,
     Tick,
 )
-from sentinel.model.observation import AnyObservation, ProcessExit
+from sentinel.model.observation import AnyObservation, Origin, ProcessExit, Silence
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
 
@@ -36,6 +36,8 @@ ENGINES_MAX = 64
 DEADLINE_MARGIN_S = 5.0
 PRINTED_S = 1.0
 """Resolution of the times that engines print."""
+CLOCK_STEP_S = 1.0
+"""A wall clock that moves this much against the monotonic one between two events was set, not slewed."""
 DEATH_GRACE_S = 1.5
 """A shutdown ends its processes one after another; only a rank that stays missing this long has died."""
 
@@ -80,9 +82,11 @@ class AgentCore:
     _watches: dict[str, _Watch] = field(default_factory=dict)
     _host_seen: deque[AnyObservation] = field(default_factory=lambda: deque(maxlen=KEEP))
     _left_open: dict[str, OpenIncident] = field(default_factory=dict)
+    _ahead_s: float | None = None
 
     def step(self, event: AnyEvent) -> tuple[AnyEffect, ...]:
         """Take one event; return what is to be done, in order."""
+        self._follow_clock(event.at)
         match event:
             case Started(settings=settings, left_open=left_open):
                 self.settings = settings
@@ -122,6 +126,16 @@ class AgentCore:
         stale = told_s is None or now_s - told_s >= self.settings.silence_floor_s / 2
         return stale and bool(watch.pulse.outstanding())
 
+    def _follow_clock(self, at: Stamp) -> None:
+        """Times of evidence are wall times; when somebody sets the clock, what is known already moves with it."""
+        before_s, self._ahead_s = self._ahead_s, at.wall_s - at.mono_s
+        if before_s is None or abs(self._ahead_s - before_s) < CLOCK_STEP_S:
+            return
+        stepped_s = self._ahead_s - before_s
+        self._host_seen = deque((moved(seen, stepped_s) for seen in self._host_seen), maxlen=KEEP)
+        for watch in self._watches.values():
+            watch.picture.shift(stepped_s)
+
     def _engine(self, at: Stamp, engine: Engine) -> None:
         watch = self._watches.get(engine.key)
         if watch is None:
@@ -156,18 +170,22 @@ class AgentCore:
         )
 
     def _observed(self, event: Observed) -> Iterator[AnyEffect]:
+        seen = event.seen
+        if seen.at_s is not None and seen.at_s > event.at.wall_s:
+            # Nothing is seen before it happens: the clock was set back between the look and the word of it.
+            seen = moved(seen, event.at.wall_s - seen.at_s)
         if event.engine is None:
-            self._host_seen.append(event.seen)
+            self._host_seen.append(seen)
             for watch in self._watches.values():
-                watch.picture.note(event.seen)
+                watch.picture.note(seen)
             return
         known = self._watches.get(event.engine)
         if known is None:
             return
-        known.picture.note(event.seen)
-        if isinstance(event.seen, ProcessExit) and event.seen.role == "rank" and known.died_s is None:
+        known.picture.note(seen)
+        if isinstance(seen, ProcessExit) and seen.role == "rank" and known.died_s is None:
             known.died_s = event.at.mono_s
-        if known.pulse.note(event.at, event.seen) and (known.pulse.last_s or 0.0) > known.stale_until_s:
+        if known.pulse.note(event.at, seen) and (known.pulse.last_s or 0.0) > known.stale_until_s:
             yield from self._progressed(event.at, known)
 
     def _progressed(self, at: Stamp, watch: _Watch) -> Iterator[AnyEffect]:
@@ -207,10 +225,9 @@ class AgentCore:
                 self._open(at, watch, at.mono_s)
                 yield from self._capture(at, watch, Cue.DIED, "a rank's process is gone")
             return
-        silence_s, limit_s = pulse.silence_s(at.mono_s), pulse.limit_s(at.mono_s)
-        work = pulse.booting or pulse.outstanding()
-        if silence_s is None or silence_s < limit_s or not work or pulse.closing or pulse.paused:
+        if (silence := pulse.overdue(at.mono_s)) is None:
             return
+        silence_s, limit_s = silence
         if watch.phase is Phase.WATCHING:
             if at.mono_s - watch.met_s < min(limit_s, 2 * self.settings.silence_floor_s):
                 # The log's last progress before the agent came may be ten seconds old in perfect health.
@@ -261,6 +278,9 @@ class AgentCore:
             watch.phase = advance(watch.phase, Cue.CAPTURED)
         watch.judged_s = at.mono_s
         watch.picture.now_s = at.wall_s
+        if (silence := watch.pulse.overdue(at.mono_s)) is not None:
+            # The facts go by the same clock and limit as the suspicion; measured anew, they might see progress in it.
+            watch.picture.note(silence_seen(at, *silence))
         verdict = judge_picture(watch.picture, self.rules).verdict
         if watch.verdict is None or _differs(watch.verdict, verdict):
             watch.verdict = verdict
@@ -279,6 +299,12 @@ def _resume(at: Stamp, watch: _Watch, left: OpenIncident) -> None:
             watch.phase, watch.capture_began_s = Phase.CAPTURING, at.mono_s
         case "kept":
             watch.phase, watch.judged_s = Phase.JUDGED, at.mono_s
+
+
+def silence_seen(at: Stamp, silence_s: float, limit_s: float) -> Silence:
+    """A silence as evidence."""
+    origin = Origin("agent/pulse")
+    return Silence(origin=origin, at_s=at.wall_s, silence_s=round(silence_s, 3), limit_s=round(limit_s, 3))
 
 
 def _introduce(picture: Picture, engine: Engine) -> None:

@@ -9,12 +9,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
+import msgspec
+
 from sentinel.core.identity import Identity
 from sentinel.model.observation import Observation
 
 KEEP = 200_000
 T = TypeVar("T", bound=Observation)
 V = TypeVar("V")
+
+
+def moved(seen: T, seconds: float) -> T:
+    """An observation on a wall clock that is that much ahead; one without a time is not changed."""
+    return seen if seen.at_s is None else msgspec.structs.replace(seen, at_s=seen.at_s + seconds)
 
 
 @dataclass(slots=True)
@@ -38,6 +45,12 @@ class Picture:
             kept.popleft()
             self.dropped += 1
         self.identity.note(seen)
+
+    def shift(self, seconds: float) -> None:
+        """Somebody set the wall clock: move what was seen before onto the new scale."""
+        self._cache.clear()
+        for kind, kept in self._by_type.items():
+            self._by_type[kind] = deque(moved(seen, seconds) for seen in kept)
 
     def all(self, kind: type[T]) -> Iterator[T]:
         """Observations of one kind in the order they were noted."""

@@ -105,6 +105,14 @@ class Pulse:
         """Seconds since the last progress; None when there never was any."""
         return None if self.last_s is None else max(0.0, now_s - self.last_s)
 
+    def overdue(self, now_s: float) -> tuple[float, float] | None:
+        """(silence, limit) when the engine has to do something and was silent for too long; else None."""
+        silence_s, limit_s = self.silence_s(now_s), self.limit_s(now_s)
+        work = self.booting or self.outstanding()
+        if silence_s is None or silence_s < limit_s or not work or self.closing or self.paused:
+            return None
+        return silence_s, limit_s
+
     def _when_s(self, at: Stamp, at_s: float | None) -> float:
         """Receipt time, moved back for lines that were written before the agent read them."""
         if at_s is None:

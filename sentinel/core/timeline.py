@@ -22,6 +22,7 @@ from sentinel.model.observation import (
     Prefill,
     ProcessTable,
     Scrape,
+    Silence,
 )
 
 INTERVALS_LEARNED = 50
@@ -72,11 +73,13 @@ class Progress:
     """All progress marks in time order, and the learned interval between lines of the busiest stream.
 
     `counted`: the interval is that of counters, which were read to the end and are finer than any line.
+    `told`: what the agent that watched the engine says of the silence after the last mark.
     """
 
     marks: tuple[Mark, ...]
     interval_s: float | None
     counted: bool = False
+    told: Silence | None = None
 
     @property
     def t0(self) -> Mark | None:
@@ -85,7 +88,10 @@ class Progress:
 
     @property
     def limit_s(self) -> float:
-        """Silence after which progress counts as stopped: six learned intervals, at least eight seconds."""
+        """Silence after which progress counts as stopped: what the agent went by, for the silence that it tells of;
+        else six learned intervals, at least eight seconds."""
+        if self.told is not None:
+            return self.told.limit_s
         return max(SILENCE_FACTOR * (self.interval_s or 0.0), SILENCE_FLOOR_S)
 
 
@@ -93,9 +99,10 @@ def progress(picture: Picture) -> Progress:
     """Every observed instant at which the engine did work (log lines, statistics with tokens, counters that moved)."""
     marks = sorted((*_line_marks(picture), *_counter_marks(picture)), key=lambda mark: mark.at_s)
     counted_s = _counted_interval(picture, marks[-1].at_s) if marks else None
+    told = _told(picture, marks[-1].at_s if marks else None)
     if counted_s is not None:
-        return Progress(tuple(marks), counted_s, counted=True)
-    return Progress(tuple(marks), _interval(marks))
+        return Progress(tuple(marks), counted_s, counted=True, told=told)
+    return Progress(tuple(marks), _interval(marks), told=told)
 
 
 def end_s(picture: Picture) -> float | None:
@@ -104,7 +111,7 @@ def end_s(picture: Picture) -> float | None:
         return picture.now_s
     times = [
         seen.at_s
-        for kind in (Decode, EngineStats, Prefill, Notice, Scrape, GpuSample, HealthProbe, ProcessTable)
+        for kind in (Decode, EngineStats, Prefill, Notice, Scrape, GpuSample, HealthProbe, ProcessTable, Silence)
         for seen in picture.all(kind)
         if seen.at_s is not None
     ]
@@ -164,6 +171,14 @@ def _line_marks(picture: Picture) -> Iterator[Mark]:
     for stats in picture.all(EngineStats):
         if stats.at_s is not None and stats.generation_tps + stats.prompt_tps > 0:
             yield Mark(stats.at_s, stats.origin, None, "stats", stats.running, stats.waiting, stats.engine_index)
+
+
+def _told(picture: Picture, last_s: float | None) -> Silence | None:
+    """The newest word of an agent on a silence, unless progress was seen after it."""
+    told = max(picture.all(Silence), key=lambda seen: seen.at_s or 0.0, default=None)
+    if told is None or told.at_s is None:
+        return None
+    return told if last_s is None or last_s < told.at_s else None
 
 
 def _counter_marks(picture: Picture) -> Iterator[Mark]:

@@ -514,6 +514,14 @@ class StoreTelemetry(Observation, frozen=True, kw_only=True, tag="store_telemetr
     values: Mapping[str, float] = {}
 
 
+class Silence(Observation, frozen=True, kw_only=True, tag="silence"):
+    """The agent's own clock: an engine with work outstanding was silent for `silence_s`, longer than the `limit_s` that
+    its pace allows. Both are monotonic seconds, so no step of the wall clock is in them."""
+
+    silence_s: float
+    limit_s: float
+
+
 class Unavailable(Observation, frozen=True, kw_only=True, tag="unavailable"):
     """A source that exists in principle could not be read; never evidence of health."""
 
@@ -526,5 +534,5 @@ AnyObservation = (
     | NcclComm | Enqueues | NcclNote | Ras | FlightTrace
     | Stack | GpuKernels | ThreadTable | ProcessTable | ProcessCounters | ProcessExit
     | GpuSample | GpuHealth | KernelEvent | KernelLog | BootTime | Scrape | DeviceCounters | Pressure
-    | Sockets | Environment | NicGids | StoreTelemetry | Unavailable
+    | Sockets | Environment | NicGids | StoreTelemetry | Silence | Unavailable
 )  # fmt: skip

@@ -63,6 +63,7 @@ class Simulation:
     seed: int
     ranks: int = 2
     scraped: bool = True
+    settings: CoreSettings = field(default_factory=CoreSettings)
     clock: VirtualClock = field(default_factory=VirtualClock)
     log: Log = field(default_factory=Log)
     frozen_rank: int | None = None
@@ -87,7 +88,7 @@ class Simulation:
     def __post_init__(self) -> None:
         self._core = AgentCore(self.rules)
         self._dice = Random(self.seed)
-        self._send(Started(at=self.clock.now(), version="simulation", settings=CoreSettings()))
+        self._send(Started(at=self.clock.now(), version="simulation", settings=self.settings))
         self._send(EngineSeen(at=self.clock.now(), engine=self._engine()))
         self.clock.call_in(0.0, self._tick)
         self.clock.call_in(self._dice.uniform(0, 5), self._burst)
@@ -197,12 +198,15 @@ class Simulation:
                 self.clock.call_in(CAPTURE_S, partial(self._captured, effect.incident))
 
     def _check(self, effect: AnyEffect) -> None:
-        """Safety: no suspicion of an idle engine, no capture too late, no culprit that nothing shows."""
+        """Safety: no suspicion of an idle engine, no capture too late, no word of progress while nothing moves, no
+        culprit that nothing shows."""
         if isinstance(effect, Suspected):
             assert self._running > 0, "an idle engine was suspected"
         if isinstance(effect, StartCapture) and self.frozen_at_s is not None:
             done_s = self.clock.mono_s + effect.budget_s
             assert done_s - self.frozen_at_s < KILL_AFTER_S, "the capture would end after the engine's own kill"
+        if isinstance(effect, Judged):
+            assert effect.verdict.kind != "none" or self.frozen_rank is None, "a frozen engine was said to work"
         if isinstance(effect, Judged) and effect.verdict.culprits.ranks:
             assert self.frozen_rank is not None, "a rank was blamed although none is frozen"
             assert effect.verdict.culprits.ranks == (self.frozen_rank,), "the wrong rank was blamed"

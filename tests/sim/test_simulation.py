@@ -6,6 +6,7 @@ import pytest
 from sentinel.core.agent import AgentCore
 from sentinel.core.facts import NAMES
 from sentinel.model.effect import Cleared, Judged, Recovered, StartCapture, Suspected, WriteBundle
+from sentinel.model.event import CoreSettings
 from sentinel.rulebook import load_rules
 from sentinel.testing.simulation import KILL_AFTER_S, Simulation
 
@@ -75,7 +76,22 @@ def test_a_step_of_the_wall_clock_neither_raises_nor_hides_a_hang(step_s: float)
     frozen.step_wall_clock(step_s, in_s=310.0)
     log = frozen.run(600.0)
     assert [type(effect) for _, effect in log.effects][:3] == [Suspected, StartCapture, Judged]
+    assert set(log.verdicts) == {"hang.stopped"}
     assert frozen.frozen_at_s is not None and log.of(StartCapture)[0][0] - frozen.frozen_at_s < KILL_AFTER_S
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_limit_that_raised_the_suspicion_is_the_limit_of_the_verdict(seed: int) -> None:
+    """If false, an engine that is captured early would be said to make progress: the facts would wait for longer."""
+    hasty = CoreSettings(silence_floor_s=2.0, first_token_s=6.0, capture_after_s=4.0, capture_budget_s=5.0)
+    life = Simulation(RULES, seed, ranks=2, settings=hasty, scraped=seed % 2 > 0)
+    life.freeze(1, in_s=20.0 + 13 * seed)
+    log = life.run(20.0 + 13 * seed + 60.0)
+
+    # With a limit this short, healthy gaps are suspected as well, and may be captured; they say nothing of the freeze.
+    assert life.frozen_at_s is not None
+    during = [effect.verdict for at_s, effect in log.effects if isinstance(effect, Judged) and at_s > life.frozen_at_s]
+    assert during and all(verdict.kind == "hang.stopped" for verdict in during)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -120,7 +120,7 @@ def limit_s(picture: Picture) -> float:
     tick count as one.
     """
     learned = picture.memo(timeline.progress)
-    if learned.counted:
+    if learned.counted or learned.told is not None:
         return learned.limit_s
     instants: list[float] = []
     for mark in picture.memo(marks):

@@ -29,6 +29,7 @@ from sentinel.model.observation import (
     ProcessTable,
     Ras,
     Scrape,
+    Silence,
     Stack,
     ThreadTable,
 )
@@ -59,6 +60,24 @@ class State:
 
 
 def state(picture: Picture) -> State:
+    """What an agent says that has seen no progress since is not asked again; without one, silence is measured."""
+    told = picture.memo(timeline.progress).told
+    return _measured(picture) if told is None else _told(picture, told)
+
+
+def _told(picture: Picture, told: Silence) -> State:
+    marks, end_s = picture.memo(serving.marks), picture.memo(serving.end_s)
+    own_s = told.silence_s + max((end_s or 0.0) - (told.at_s or 0.0), 0.0)
+    silence_s = max(own_s, (end_s or 0.0) - marks[-1].at_s) if marks else own_s
+    says = f"the agent saw {told.silence_s:.0f} s of silence (limit {told.limit_s:.0f} s), and no progress since"
+    cites = [Cite(says, told.origin), *(_silence_cites(marks[-1], silence_s, told.limit_s) if marks else ())]
+    death = _death(picture, marks) if marks else None
+    if death is not None:
+        cites.append(Cite(death.text[:160], death.origin))
+    return State(_outstanding(picture), False, silence_s, tuple(cites))
+
+
+def _measured(picture: Picture) -> State:
     """A death ends progress; else counters that moved in the newest scrapes win; else the silence is measured."""
     pair_moves = [(pair, serving.moved(pair)) for pair in picture.memo(serving.pairs)]
     marks, end_s = picture.memo(serving.marks), picture.memo(serving.end_s)
