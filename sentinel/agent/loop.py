@@ -28,7 +28,6 @@ from sentinel.collectors import agent_notes
 from sentinel.config import Config
 from sentinel.core.agent import AgentCore, silence_seen
 from sentinel.core.rules import Rule
-from sentinel.metrics.tally import Snapshot
 from sentinel.model.effect import AnyEffect, Recovered, StartCapture, Suspected, WriteBundle
 from sentinel.model.engine import Engine, ProcessId
 from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, OpenIncident, Started, Tick
