@@ -116,7 +116,7 @@ def test_gdb_stands_in_where_pystack_has_no_answer(tools: Path) -> None:
     """If false, a rank whose interpreter pystack does not know would have no native frames."""
     script(tools / "sleeper", "echo ready; exec sleep 3600")
     with running(str(tools / "sleeper")) as child:
-        eventually(lambda: (procfs.view(child.pid) or child).argv[0] == "sleep")  # type: ignore[union-attr]
+        eventually(lambda: (view := procfs.view(child.pid)) is not None and view.argv[:1] == ("sleep",))
         taken = take(identity(child.pid), ATTACHING[1:])
 
     assert b"Thread 1" in taken["gdb"].data
