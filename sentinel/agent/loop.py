@@ -169,6 +169,8 @@ class AgentLoop:
         # that evidence is on disk which is not, nor take it twice.
         self._incidents.note(at, effect)
         match effect:
+            case Suspected(silence_s=silence_s, limit_s=limit_s):
+                self._note(effect.engine, silence_seen(at, silence_s, limit_s))
             case StartCapture():
                 return self._start_capture(effect)
             case Recovered():
@@ -188,8 +190,6 @@ class AgentLoop:
         self._wanted.add(effect.incident)
         self._running += 1
         folder = self._incidents.folder_of(effect.incident)
-            case Suspected(silence_s=silence_s, limit_s=limit_s):
-                self._note(effect.engine, silence_seen(at, silence_s, limit_s))
         capture = Capture(engine, folder, self.clock, effect.budget_s, lambda: effect.incident in self._wanted)
         thread = threading.Thread(
             target=lambda: self._captured.put((effect, capture.run())), name="capture", daemon=True
