@@ -47,6 +47,7 @@ class Pulse:
     _prefill_tps: float = 0.0
     _interval_s: float | None = None
     _counted: bool = False
+    _paused_s: float = 0.0
 
     def note(self, at: Stamp, seen: AnyObservation) -> bool:
         """Learn from one observation; True when it shows progress."""
@@ -122,7 +123,8 @@ class Pulse:
     def _progress(self, when_s: float, *, serving: bool) -> bool:
         self.ready |= serving
         self.booting &= not serving
-        self.paused = False
+        # Steps that were under way and counters that are read late show progress just after a pause.
+        self.paused &= when_s <= self._paused_s + self.settings.silence_floor_s
         self.asked_s = None
         newer = self.last_s is None or when_s > self.last_s
         self.last_s = when_s if newer else self.last_s
@@ -205,7 +207,7 @@ class Pulse:
             case "request":
                 self._asked(when_s, seen)
             case "pause" | "sleep":
-                self.paused = True
+                self.paused, self._paused_s = True, when_s
             case "resume" | "wake":
                 self.paused = False
             case "sigterm":

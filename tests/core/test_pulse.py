@@ -140,3 +140,22 @@ def test_a_shutdown_that_follows_a_lost_rank_is_no_orderly_end() -> None:
 
     assert asked.closing
     assert not died.closing
+
+
+def test_what_was_under_way_at_a_pause_does_not_end_it() -> None:
+    """False: an operator who pauses an engine raises an alarm, because its counters are read a moment later."""
+    pulse = Pulse(CoreSettings())
+    for second in range(0, 10, 2):
+        scraped(pulse, second, running=4, tokens=512 + second)
+    text = 'INFO: 127.0.0.1:50000 - "POST /pause_generation HTTP/1.1" 200 OK'
+    line = Notice(origin=Origin("engine.log", 9), at_s=1_700_000_009, engine="sglang", notice="pause", text=text)
+    pulse.note(at(9), line)
+    scraped(pulse, 10, running=4, tokens=600)
+    for second in range(12, 60, 2):
+        scraped(pulse, second, running=4, tokens=600)
+
+    assert pulse.paused and pulse.overdue(59) is None
+
+    scraped(pulse, 60, running=4, tokens=700)
+
+    assert not pulse.paused

@@ -253,12 +253,16 @@ def _paused(picture: Picture) -> Fact:
     last = calls[-1]
     if last.notice in ("resume", "wake"):
         return Fact(value=False, cites=(Cite(last.text[:100], last.origin),))
-    later = [
-        mark for mark in picture.memo(serving.marks)
-        if last.at_s is not None and mark.at_s > last.at_s + picture.memo(serving.limit_s) / timeline.SILENCE_FACTOR
-    ]  # fmt: skip
+    marks = picture.memo(serving.marks) if last.at_s is not None else ()
+    later = [mark for mark in marks if _goes_on(picture, mark, last.at_s or 0.0)]
     cites = (Cite(last.text[:100], last.origin), *(Cite("progress after it", mark.origin) for mark in later[-1:]))
     return Fact(value=not later, cites=cites)
+
+
+def _goes_on(picture: Picture, mark: timeline.Mark, paused_s: float) -> bool:
+    """Whether progress is later than what was under way at a pause; a scrape tells of all since the one before it."""
+    limit_s = picture.memo(serving.limit_s)
+    return mark.at_s > paused_s + (limit_s if mark.kind == "counter" else limit_s / timeline.SILENCE_FACTOR)
 
 
 def _asleep(scrape: Scrape) -> bool:
