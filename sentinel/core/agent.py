@@ -312,10 +312,7 @@ def _introduce(picture: Picture, engine: Engine) -> None:
     identity = picture.identity
     identity.world_size = engine.world_size
     for process in engine.ranks:
-        if process.tags is not None:
-            identity.by_tags[None, process.id.pid] = process.tags
-        if process.rank is not None:
-            identity.stated[None, process.id.pid] = process.rank
+        identity.introduce(process.id.pid, process.tags, process.rank)
 
 
 def _differs(old: Verdict, new: Verdict) -> bool:

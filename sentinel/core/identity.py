@@ -1,8 +1,12 @@
 """Who is who: joins hosts, pids, process titles, rank tags and communicator ranks into global ranks.
 
 Sources, strongest first: the rank of a process in the largest communicator it belongs to (NCCL init lines), rank tags
-in its process title or log prefix, the rank that the source itself printed. Parallel coordinates become a global rank
-as the engines number them: SGLang's TP index is global inside a pipeline stage; vLLM counts dp, then pp, then tp.
+in its process title or log prefix, the rank that the source itself printed, its seat in RAS. Parallel coordinates
+become a global rank as the engines number them: SGLang's TP index is global inside a pipeline stage; vLLM counts dp,
+then pp, then tp.
+
+The order of evidence decides nothing. Statements on one process that contradict each other (two containers that both
+have a process 7) are all dropped: then each observation speaks for itself only.
 """
 
 import re
@@ -40,7 +44,7 @@ class Identity:
     by_comm: dict[Process, dict[str, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
     by_tags: dict[Process, Tags] = field(default_factory=dict)
     stated: dict[Process, int] = field(default_factory=dict)
-    engine_of: dict[Process, str] = field(default_factory=dict)
+    by_ras: dict[Process, tuple[int, int]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=lambda: {"dp": 1, "pp": 1, "tp": 1})
     world_size: int | None = None
     hosts_of_pid: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -52,11 +56,12 @@ class Identity:
             if seen.host is not None:
                 self.hosts_of_pid[seen.pid].add(seen.host)
             if isinstance(seen, NcclComm):
-                self.by_comm[key][seen.comm] = (seen.nranks, seen.comm_rank)
+                seats = self.by_comm[key]
+                seats[seen.comm] = max(seats.get(seen.comm, (0, 0)), (seen.nranks, seen.comm_rank))
             if seen.tags is not None:
-                self.by_tags.setdefault(key, seen.tags)
+                self._note_tags(key, seen.tags)
             if seen.rank is not None:
-                self.stated.setdefault(key, seen.rank)
+                self._note_rank(key, seen.rank)
             if isinstance(seen, Stack) and seen.title:
                 self._note_title(key, seen.title)
         if seen.tags is not None:
@@ -68,6 +73,16 @@ class Identity:
             self._note_ras(seen)
         if isinstance(seen, Notice) and seen.notice == "server_args":
             self._note_arguments(seen)
+
+    def introduce(self, pid: int, tags: Tags | None, rank: int | None) -> None:
+        """Take the word of somebody who sees the process itself; no evidence overrules it, a later word does."""
+        key = (None, pid)
+        if tags is not None:
+            self.by_tags[key] = tags
+            self._closed_tags.add(key)
+        if rank is not None:
+            self.stated[key] = rank
+            self._closed_ranks.add(key)
 
     def rank_of(self, host: str | None, pid: int | None, tags: Tags | None = None) -> int | None:
         """Global rank of a process; None when the evidence does not say."""
@@ -81,6 +96,9 @@ class Identity:
             for key in self._keys(host, pid):
                 if key in self.stated:
                     return self.stated[key]
+            for key in self._keys(host, pid):
+                if key in self.by_ras:
+                    return self.by_ras[key][1]
         return None if tags is None else self.global_rank(tags)
 
     def global_rank(self, tags: Tags) -> int | None:
@@ -96,6 +114,8 @@ class Identity:
 
     _tp_spans_dp: bool = False
     _tp_by_dp: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    _closed_tags: set[Process] = field(default_factory=set)
+    _closed_ranks: set[Process] = field(default_factory=set)
 
     def _note_sizes(self, tags: Tags) -> None:
         for name in ("dp", "pp", "tp"):
@@ -118,17 +138,36 @@ class Identity:
 
     def _note_title(self, key: Process, title: str) -> None:
         if (argument := _RANK_ARGUMENT.search(title)) is not None:
-            self.stated.setdefault(key, int(argument[1]))
+            self._note_rank(key, int(argument[1]))
         tags = tags_of(title) if "::" in title or title.startswith("[") else None
         if tags is not None:
-            self.by_tags.setdefault(key, tags)
+            self._note_tags(key, tags)
             self._note_sizes(tags)
+
+    def _note_tags(self, key: Process, tags: Tags) -> None:
+        """Complete what is known of a process; one that is called two different things is called neither."""
+        if key in self._closed_tags:
+            return
+        joined = _joined(self.by_tags.get(key, Tags()), tags)
+        if joined is None:
+            self._closed_tags.add(key)
+            del self.by_tags[key]
+        else:
+            self.by_tags[key] = joined
+
+    def _note_rank(self, key: Process, rank: int) -> None:
+        if key in self._closed_ranks:
+            return
+        if self.stated.setdefault(key, rank) != rank:
+            self._closed_ranks.add(key)
+            del self.stated[key]
 
     def _note_ras(self, ras: Ras) -> None:
         for comm in ras.comms:
             for member in (*comm.ranks, *comm.missing):
                 if member.rank is not None and member.pid is not None and (comm.size or 0) > 1:
-                    self.stated.setdefault((None, member.pid), member.rank)
+                    key, seat = (None, member.pid), (comm.size or 0, member.rank)
+                    self.by_ras[key] = max(self.by_ras.get(key, seat), seat)
 
     def _keys(self, host: str | None, pid: int) -> Iterable[Process]:
         yield (host, pid)
@@ -136,3 +175,18 @@ class Identity:
             yield (None, pid)
         elif len(hosts := self.hosts_of_pid.get(pid, set())) == 1:
             yield (next(iter(hosts)), pid)
+
+
+def _joined(known: Tags, new: Tags) -> Tags | None:
+    """Both together; None when they contradict each other.
+
+    >>> _joined(Tags(dp=1), Tags(tp=0))
+    Tags(dp=1, pp=None, tp=0, ep=None)
+    """
+    found: dict[str, int] = {}
+    for name in ("dp", "pp", "tp", "ep"):
+        values = {getattr(tags, name) for tags in (known, new)} - {None}
+        if len(values) > 1:
+            return None
+        found.update((name, value) for value in values)
+    return Tags(**found)

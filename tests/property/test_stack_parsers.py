@@ -1,9 +1,10 @@
 """Any bytes give stacks or nothing, never an exception, and no long line costs more than its length."""
 
 import re
+from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sentinel.collector import Context, DocumentParser, LogParser, Parser, Sample
@@ -137,8 +138,17 @@ def test_facts_are_total_and_their_ranks_sorted(seen: list[Stack]) -> None:
                 assert list(found.value) == sorted(set(found.value)), spec.name
 
 
+def one_of_pid_3(title: str, *threads: Thread) -> Stack:
+    """A dump of a process whose number another container uses as well."""
+    return Stack(origin=Origin("x"), pid=3, tool="py-spy", title=title, threads=threads)
+
+
 @settings(max_examples=40, deadline=None)
 @given(seen=st.lists(STACKS, max_size=5), places=st.randoms(use_true_random=False))
+@example(
+    seen=[one_of_pid_3("sglang::scheduler_TP1"), one_of_pid_3("VLLM::Worker_TP0", Thread(name=None, tid=None))],
+    places=Random(1),
+)
 def test_the_order_of_files_does_not_matter_for_who_is_known(seen: list[Stack], places: object) -> None:
     """False: the verdict depends on how an operator named the files."""
     shuffled = list(seen)

@@ -22,7 +22,7 @@ def rank_of_pid(picture: Picture, host: str | None, pid: int | None) -> int | No
 def processes(picture: Picture) -> dict[Process, int]:
     """Every known process of a rank."""
     identity = picture.identity
-    keys: set[Process] = {*identity.by_comm, *identity.by_tags, *identity.stated}
+    keys: set[Process] = {*identity.by_comm, *identity.by_tags, *identity.stated, *identity.by_ras}
     found = {key: rank for key in keys if (rank := identity.rank_of(*key)) is not None}
     return {**picture.memo(_implied), **found}
 
