@@ -35,7 +35,10 @@ class _Open:
 
 @dataclass(slots=True)
 class Tail:
-    """`read` returns what was appended since. `history_bytes`: how much of an existing file is read at first."""
+    """`read` returns what was appended since. `history_bytes`: how much of an existing file is read at first.
+
+    `written_s`: when the file was last written before it was read, by its own time stamp (UTC).
+    """
 
     path: Path
     history_bytes: int = 256 << 10
@@ -43,6 +46,7 @@ class Tail:
     lost_bytes: int = 0
     rotations: int = 0
     why: str = ""
+    written_s: float = 0.0
     _file: _Open | None = field(default=None, init=False)
     _old: _Open | None = field(default=None, init=False)
     _opened: bool = field(default=False, init=False)
@@ -69,9 +73,11 @@ class Tail:
         self._file = self._old = None
 
     def _drain(self, file: _Open) -> Iterator[bytes]:
-        size = os.fstat(file.fd).st_size
+        found = os.fstat(file.fd)
+        size = found.st_size
         if size == file.offset:
             return
+        self.written_s = found.st_mtime
         if self._is_truncated(file, size):
             self.rotations += 1
             file.offset, file.head, file.holes = 0, b"", True

@@ -126,6 +126,15 @@ class AgentCore:
         stale = told_s is None or now_s - told_s >= self.settings.silence_floor_s / 2
         return stale and bool(watch.pulse.outstanding())
 
+    def next_due_s(self, now_s: float) -> float | None:
+        """When the next engine would be suspected if nothing came from any of them; None when none would be soon."""
+        due = [
+            watch.pulse.last_s + watch.pulse.limit_s(now_s)
+            for watch in self._watches.values()
+            if watch.phase is Phase.WATCHING and watch.pulse.last_s is not None and watch.pulse.outstanding()
+        ]
+        return min((due_s for due_s in due if due_s > now_s), default=None)
+
     def _follow_clock(self, at: Stamp) -> None:
         """Times of evidence are wall times; when somebody sets the clock, what is known already moves with it."""
         before_s, self._ahead_s = self._ahead_s, at.wall_s - at.mono_s

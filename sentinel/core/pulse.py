@@ -48,6 +48,7 @@ class Pulse:
     _interval_s: float | None = None
     _counted: bool = False
     _paused_s: float = 0.0
+    _scraped_s: float | None = None
 
     def note(self, at: Stamp, seen: AnyObservation) -> bool:
         """Learn from one observation; True when it shows progress."""
@@ -180,6 +181,11 @@ class Pulse:
                 self.served |= value > 0
                 self._counted |= value > 0
                 self._counters[series] = value
+        before_s, self._scraped_s = self._scraped_s, when_s
+        line_s = max(self._line_s.values(), default=None)
+        if line_s is not None and self._interval_s is not None and before_s is not None and line_s > before_s:
+            # Where lines come at a known pace, one since the scrape before accounts for what the counters grew.
+            when_s = line_s
         return moved and self._progress(when_s, serving=True)
 
     def _phase(self, when_s: float, seen: Phase) -> bool:

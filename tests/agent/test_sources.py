@@ -79,6 +79,39 @@ def test_lines_that_arrive_carry_their_arrival_and_old_ones_their_own_time(tmp_p
     assert now().wall_s - old.at_s > 3600 and abs(now().wall_s - new.at_s) < 3600
 
 
+def test_a_line_carries_the_time_at_which_it_was_written(tmp_path: Path) -> None:
+    """If false, a silence would begin up to half a second late, at the poll that found the last line."""
+    log = tmp_path / "log"
+    log.write_text(line(prints.decode(4, 100, 50.0)))
+    source = EngineLog(engine(), log, Ring(tmp_path / "ring"))
+    began = now().wall_ns
+    list(source.poll(Stamp(mono_ns=0, wall_ns=began)))
+    with log.open("a") as file:
+        file.write(line(prints.decode(4, 200, 50.0)))
+    os.utime(log, ns=(began, began + 100_000_000))
+    (new,) = [said.seen for said in source.poll(Stamp(mono_ns=0, wall_ns=began + 500_000_000))]
+
+    assert new.at_s is not None and abs(new.at_s - (began / 1e9 + 0.1)) < 1e-3
+
+
+@pytest.mark.parametrize("beside_s", [-60.0, 60.0])
+def test_a_time_that_cannot_be_true_is_not_believed(tmp_path: Path, beside_s: float) -> None:
+    """If false, a file server with a wrong clock would hide a silence, or make one up."""
+    log = tmp_path / "log"
+    log.write_text(line(prints.decode(4, 100, 50.0)))
+    source = EngineLog(engine(), log, Ring(tmp_path / "ring"))
+    began = now().wall_ns
+    list(source.poll(Stamp(mono_ns=0, wall_ns=began)))
+    with log.open("a") as file:
+        file.write(line(prints.decode(4, 200, 50.0)))
+    written = began + round(beside_s * 1e9)
+    os.utime(log, ns=(written, written))
+    polled = began + 500_000_000
+    (new,) = [said.seen for said in source.poll(Stamp(mono_ns=0, wall_ns=polled))]
+
+    assert new.at_s == polled / 1e9
+
+
 def test_a_line_in_two_halves_is_one_line(tmp_path: Path) -> None:
     """If false, a poll in the middle of a write would lose the line, and with it a sign of life."""
     log = tmp_path / "log"
@@ -137,6 +170,18 @@ def test_counts_are_fresh_when_a_capture_asks(tmp_path: Path) -> None:
     source.tell_now()
 
     assert [one.total for one in asked(source, 101.5) if isinstance(one, Enqueues)] == [2]
+
+
+def test_a_capture_is_told_what_has_not_changed_too(tmp_path: Path) -> None:
+    """If false, the counts of an engine that stands still would be missing from its bundle: they were told before."""
+    source = NcclFiles(engine(rank(os.getpid(), nccl_debug_file=str(tmp_path / "nccl.%h.%p"))))
+    nccl(tmp_path).all_reduce(1)
+    asked(source, 100.0)
+    assert asked(source, 101.0) == []
+    source.tell_now()
+
+    assert [type(one) for one in asked(source, 102.0)] == [NcclComm, NcclComm, Enqueues]
+    assert asked(source, 103.0) == []
 
 
 # --- processes -------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """When silence of a live engine is suspicious."""
 
+import pytest
+
 from sentinel.core.pulse import Pulse
 from sentinel.model.event import CoreSettings
-from sentinel.model.observation import HealthProbe, Notice, NoticeKind, Origin, Phase, Scrape
+from sentinel.model.observation import Decode, HealthProbe, Notice, NoticeKind, Origin, Phase, Scrape
 from sentinel.model.stamp import Stamp
 
 PAGE = Origin("http://127.0.0.1:8000/metrics")
@@ -159,3 +161,23 @@ def test_what_was_under_way_at_a_pause_does_not_end_it() -> None:
     scraped(pulse, 60, running=4, tokens=700)
 
     assert not pulse.paused
+
+
+def decoded(pulse: Pulse, seconds: float) -> None:
+    line = Decode(origin=Origin("engine.log", 1), at_s=1_700_000_000 + seconds, engine="sglang", running=4, queued=0)
+    pulse.note(at(seconds), line)
+
+
+def test_a_scrape_after_a_freeze_does_not_make_the_engine_younger() -> None:
+    """False: counters that are read two seconds after the last step postpone every suspicion by two seconds."""
+    pulse = Pulse(CoreSettings())
+    for second in range(11):
+        scraped(pulse, second, running=4, tokens=100.0 * second)
+        decoded(pulse, second + 0.5)
+    scraped(pulse, 12.4, running=4, tokens=1090)
+
+    assert pulse.silence_s(12.4) == pytest.approx(1.9)
+
+    scraped(pulse, 14.4, running=4, tokens=1200)
+
+    assert pulse.silence_s(14.4) == 0.0

@@ -42,6 +42,7 @@ class EngineLog:
         self._flush_at_s: float | None = None
         self._path = path
         self._live = False
+        self._polled_s = 0.0
 
     @property
     def lost_bytes(self) -> int:
@@ -57,21 +58,27 @@ class EngineLog:
                 self._start(data, now)
             assert self._unframer is not None
             self._ring.write(f"engine-{self._engine.root.pid}.log", data, now.mono_s)
-            yield from self._parsed(self._unframer.feed(data), now)
+            yield from self._parsed(self._unframer.feed(data), self._arrival_s(now))
             self._flush_at_s = now.mono_s + QUIET_S
         if quiet and self._flush_at_s is not None and now.mono_s >= self._flush_at_s:
             self._flush_at_s = None
-            yield from self._parsed([], now)
+            yield from self._parsed([], now.wall_s)
         self._live |= self._unframer is not None
+        self._polled_s = now.wall_s
 
     def close(self) -> None:
         """Let go of the file."""
         self._tail.close()
 
-    def _parsed(self, lines: list[Line], now: Stamp) -> Iterator[Said]:
+    def _arrival_s(self, now: Stamp) -> float:
+        """When the newest line was written: the file's own time stamp, when it can be true, is closer than the poll."""
+        written_s = self._tail.written_s
+        return written_s if self._polled_s <= written_s <= now.wall_s else now.wall_s
+
+    def _parsed(self, lines: list[Line], at_s: float) -> Iterator[Said]:
         for feed in self._feeds:
             for seen in feed(lines):
-                yield Said(self._engine.key, self._stamped(seen, now))
+                yield Said(self._engine.key, self._stamped(seen, at_s))
 
     def _start(self, head: bytes, now: Stamp) -> None:
         self._unframer = Unframer(detect(head))
@@ -79,13 +86,13 @@ class EngineLog:
         context = Context(name=str(self._path), year=year)
         self._feeds = [parser.start(context) for parser in PARSERS[self._engine.adapter]]
 
-    def _stamped(self, seen: Observation, now: Stamp) -> Any:
+    def _stamped(self, seen: Observation, at_s: float) -> Any:
         if self._live:
-            return msgspec.structs.replace(seen, at_s=now.wall_s)
+            return msgspec.structs.replace(seen, at_s=at_s)
         if seen.at_s is None:
             return seen
         # Engines print local time; the agent reads it in the host's zone.
-        return msgspec.structs.replace(seen, at_s=min(seen.at_s - _zone_s(seen.at_s), now.wall_s))
+        return msgspec.structs.replace(seen, at_s=min(seen.at_s - _zone_s(seen.at_s), at_s))
 
 
 def _zone_s(at_s: float) -> int:

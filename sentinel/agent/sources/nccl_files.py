@@ -14,11 +14,12 @@ from sentinel.agent.tail import Tail
 from sentinel.collector import Context
 from sentinel.collectors.nccl_log import NcclReader
 from sentinel.model.engine import Engine
-from sentinel.model.observation import Observation
+from sentinel.model.observation import Enqueues, NcclComm, Observation
 from sentinel.model.stamp import Stamp
 
 TELL_EVERY_S = 10.0
 FILES_MAX = 256
+NEWEST_MAX = 4096
 HISTORY_BYTES = 64 << 20
 BACKLOG_BYTES = 256 << 20
 
@@ -33,6 +34,9 @@ class NcclFiles:
         self.engine = engine
         self._readers: dict[int, tuple[Tail, NcclReader]] = {}
         self._told_s = 0.0
+        self._newest: dict[tuple[int, str, str], Said] = {}
+        self._fresh: set[tuple[int, str, str]] = set()
+        self._again = False
 
     @property
     def lost_bytes(self) -> int:
@@ -42,6 +46,7 @@ class NcclFiles:
     def poll(self, now: Stamp) -> Iterator[Said]:
         """Life-cycle lines at once, counts now and then."""
         self._find()
+        self._fresh.clear()
         tell = now.mono_s - self._told_s >= TELL_EVERY_S
         for pid, (tail, reader) in self._readers.items():
             for data in tail.read():
@@ -50,10 +55,13 @@ class NcclFiles:
                 yield from self._said(pid, reader.flush(), now)
         if tell:
             self._told_s = now.mono_s
+        if self._again:
+            self._again = False
+            yield from [said for key, said in self._newest.items() if key not in self._fresh]
 
     def tell_now(self) -> None:
-        """Have the counts told at the next poll (a capture wants them fresh)."""
-        self._told_s = 0.0
+        """Have everything told at the next poll, changed or not: a capture keeps what is said while it runs."""
+        self._told_s, self._again = 0.0, True
 
     def close(self) -> None:
         """Let go of the files."""
@@ -63,7 +71,12 @@ class NcclFiles:
     def _said(self, pid: int, observations: Iterator[Observation], now: Stamp) -> Iterator[Said]:
         for seen in observations:
             at_s = now.wall_s if seen.at_s is None else seen.at_s
-            yield Said(self.engine.key, msgspec.structs.replace(seen, at_s=at_s, pid=pid))  # type: ignore[arg-type]
+            said = Said(self.engine.key, msgspec.structs.replace(seen, at_s=at_s, pid=pid))  # type: ignore[arg-type]
+            if isinstance(seen, Enqueues | NcclComm) and len(self._newest) < NEWEST_MAX:
+                key = (pid, seen.comm, seen.event if isinstance(seen, NcclComm) else "")
+                self._newest[key] = said
+                self._fresh.add(key)
+            yield said
 
     def _find(self) -> None:
         host = socket.gethostname().partition(".")[0]
