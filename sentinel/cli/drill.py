@@ -2,6 +2,8 @@
 
 import sys
 import tempfile
+from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
 
 import click
@@ -12,7 +14,8 @@ from sentinel.core.facts import NAMES
 from sentinel.plumbing.clock import SystemClock
 from sentinel.rulebook import load_rules
 from sentinel.testing.drill import Drill, Outcome
-from sentinel.testing.scenarios import CATALOGUE, Scenario, named
+from sentinel.testing.life import Life
+from sentinel.testing.scenarios import CATALOGUE, HEALTHY, HEALTHY_ABOUT, Scenario, healthy, named
 
 
 @click.command("drill")
@@ -20,10 +23,19 @@ from sentinel.testing.scenarios import CATALOGUE, Scenario, named
 @click.option("--all", "whole", is_flag=True, help="Run the whole catalogue.")
 @click.option("--list", "listing", is_flag=True, help="List the catalogue.")
 @click.option("--time-scale", default=1.0, show_default=True, help="Divide every clock of engine and agent by this.")
+@click.option("--minutes", default=60.0, show_default=True, help=f"Length of `{HEALTHY}`, before clocks are divided.")
+@click.option("--repeat", default=1, show_default=True, help="Run what is chosen this often.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Keep everything here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a drill.")
 def command(
-    name: str | None, whole: bool, listing: bool, time_scale: float, folder: Path | None, as_json: bool
+    name: str | None,
+    whole: bool,
+    listing: bool,
+    time_scale: float,
+    minutes: float,
+    repeat: int,
+    folder: Path | None,
+    as_json: bool,
 ) -> None:
     """Freeze a rehearsal engine in one real way and see what the agent makes of it.
 
@@ -32,22 +44,26 @@ def command(
     if listing:
         for scenario in CATALOGUE:
             click.echo(f"{scenario.name:<20} {scenario.about}")
+        click.echo(f"{HEALTHY:<20} {HEALTHY_ABOUT}")
         return
-    chosen = _chosen(name, whole)
-    failed = 0
-    for scenario in chosen:
-        home = Path(tempfile.mkdtemp(prefix="sentinel-drill-")) if folder is None else folder / scenario.name
-        outcome = Drill(scenario, load_rules(NAMES), SystemClock(), home, time_scale).run()
-        click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(_told(scenario, outcome)))
-        failed += not outcome.passed
-    if len(chosen) > 1 and not as_json:
-        click.echo(f"{len(chosen) - failed} passed, {failed} failed")
-    sys.exit(Exit.STALLED if failed else Exit.OK)
+    outcomes = []
+    for number in range(1, repeat + 1):
+        for scenario in _chosen(name, whole, Life(minutes, time_scale, SystemClock(), seed=number)):
+            part = scenario.name if repeat == 1 else f"{scenario.name}-{number}"
+            home = Path(tempfile.mkdtemp(prefix="sentinel-drill-")) if folder is None else folder / part
+            outcome = Drill(scenario, load_rules(NAMES), SystemClock(), home, time_scale).run()
+            click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(_told(scenario, outcome)))
+            outcomes.append(outcome)
+    if len(outcomes) > 1 and not as_json:
+        click.echo("\n".join(_summed(outcomes)))
+    sys.exit(Exit.STALLED if any(not outcome.passed for outcome in outcomes) else Exit.OK)
 
 
-def _chosen(name: str | None, whole: bool) -> tuple[Scenario, ...]:
+def _chosen(name: str | None, whole: bool, life: Life) -> tuple[Scenario, ...]:
     if whole:
         return CATALOGUE
+    if name == HEALTHY:
+        return (healthy(life),)
     scenario = named(name or "stopped")
     if scenario is None:
         raise click.UsageError(f"no drill {name}; `sentinel drill --list` names them all")
@@ -66,5 +82,30 @@ def _told(scenario: Scenario, outcome: Outcome) -> list[str]:
     lines += [f"           {complaint}" for complaint in outcome.complaints]
     if outcome.verdict is not None:
         lines.append(f"           {outcome.verdict.summary}")
-    lines.append(f"           evidence: {outcome.folder}/agent/incidents")
+    if outcome.told:
+        lines.append(f"           {outcome.told}")
+    if outcome.bundle:
+        lines.append(f"           bundle: {outcome.bundle}")
     return lines
+
+
+def _summed(outcomes: Sequence[Outcome]) -> list[str]:
+    """How many passed, and how soon faults were noticed."""
+    failed = sum(not outcome.passed for outcome in outcomes)
+    lines = [f"{len(outcomes) - failed} passed, {failed} failed"]
+    expecting = [outcome for outcome in outcomes if outcome.captured_s is not None]
+    suspected = sorted(outcome.suspected_s for outcome in expecting if outcome.suspected_s is not None)
+    if suspected:
+        scale = outcomes[0].time_scale
+        p50, p90 = (at(suspected, share) for share in (0.5, 0.9))
+        undivided = "" if scale == 1.0 else f" ({p50 * scale:.1f} s and {p90 * scale:.1f} s before clocks were divided)"
+        lines.append(f"suspicion after the fault: p50 {p50:.1f} s, p90 {p90:.1f} s of {len(suspected)}{undivided}")
+    margins = [outcome.deadline_s - outcome.captured_s for outcome in expecting if outcome.captured_s is not None]
+    if margins:
+        lines.append(f"capture complete at least {min(margins):.1f} s before the engine's own kill was due")
+    return lines
+
+
+def at(ordered: Sequence[float], share: float) -> float:
+    """The smallest value that is not exceeded by this share of them."""
+    return ordered[max(0, ceil(share * len(ordered)) - 1)]

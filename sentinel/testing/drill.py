@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from sentinel.agent import bundling
 from sentinel.agent.loop import AgentLoop
 from sentinel.config import Config, Folders, Timing
 from sentinel.core.rules import Rule
@@ -32,20 +33,27 @@ WARM_LINES = 4
 POLL_S = 0.05
 WATCHDOG_S = 300.0
 BEYOND_S = 15.0
+BUNDLE_S = 120.0
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drill showed; seconds after the fault. None: it did not happen."""
+    """What a drill showed; seconds after the fault. None: it did not happen.
+
+    `noticed_s` is the suspicion, or the capture where a death makes waiting pointless.
+    """
 
     scenario: str
     time_scale: float
     suspected_s: float | None
+    noticed_s: float | None
     captured_s: float | None
     judged_s: float | None
     deadline_s: float
     verdict: Verdict | None
     complaints: tuple[str, ...]
     folder: str
+    bundle: str = ""
+    told: str = ""
     events: tuple[tuple[float, str], ...] = ()
 
     @property
@@ -85,7 +93,7 @@ class Drill:
                 loop.stop.set()
                 agent.join(timeout=30.0)
                 self.scenario.undo(engine_folder, launcher.pid)
-        return self._outcome(fault_at)
+        return self._outcome(fault_at, self._bundle())
 
     @contextlib.contextmanager
     def _engine(self, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
@@ -93,7 +101,8 @@ class Drill:
         argv = [sys.executable, "-m", "sentinel.testing.rehearsal", "--role", "launcher"]
         argv += ["--ranks", str(scenario.ranks), "--folder", str(folder), "--port", str(_free_port())]
         argv += ["--watchdog-timeout", f"{scenario.watchdog_s / scale:g}", "--step-s", f"{0.02 / min(scale, 4):g}"]
-        with (folder / "engine.log").open("wb") as log:
+        argv += ["--prefill-tps", f"{2000 * scale:g}"]
+        with (folder / "engine.log").open("ab") as log:
             environ = {**os.environ, "NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p")}
             launcher = subprocess.Popen(argv, stderr=log, env=environ, start_new_session=True)
         try:
@@ -144,38 +153,59 @@ class Drill:
                 return
             threading.Event().wait(POLL_S)
 
-    def _outcome(self, fault_at: Stamp) -> Outcome:
-        def first(kind: type[AnyEffect]) -> float | None:
-            return next(
-                (round(at.mono_s - fault_at.mono_s, 3) for at, effect in self._events if isinstance(effect, kind)), None
-            )
+    def _bundle(self) -> str:
+        """The bundle of the incident that was kept, once it is packed; empty when there is none."""
+        kept = [effect.incident for _, effect in self._events if isinstance(effect, WriteBundle)]
+        if not kept:
+            return ""
+        until = self.clock.now().mono_s + BUNDLE_S
+        while self.clock.now().mono_s < until:
+            if found := sorted((self.folder / "agent" / "incidents").glob(f"*/{bundling.NAME}")):
+                return str(found[-1])
+            threading.Event().wait(POLL_S)
+        return ""
 
-        verdict = next((e.verdict for _, e in reversed(self._events) if isinstance(e, Judged)), None)
+    def _outcome(self, fault_at: Stamp, bundle: str) -> Outcome:
+        events = [(round(at.mono_s - fault_at.mono_s, 3), effect) for at, effect in self._events]
+
+        def first(*kinds: type[AnyEffect]) -> float | None:
+            return next((at_s for at_s, effect in events if at_s >= 0 and isinstance(effect, kinds)), None)
+
+        verdict = next((effect.verdict for _, effect in reversed(events) if isinstance(effect, Judged)), None)
         captured_s, deadline_s = first(WriteBundle), self.scenario.watchdog_s / self.time_scale
+        alarms = [at_s for at_s, effect in events if isinstance(effect, Suspected)]
         return Outcome(
             scenario=self.scenario.name,
             time_scale=self.time_scale,
             suspected_s=first(Suspected),
+            noticed_s=first(Suspected, StartCapture),
             captured_s=captured_s,
             judged_s=first(Judged),
             deadline_s=deadline_s,
             verdict=verdict,
-            complaints=tuple(self._complaints(verdict, first(Suspected), captured_s, deadline_s)),
+            complaints=tuple(self._complaints(verdict, alarms, captured_s, bundle)),
             folder=str(self.folder),
-            events=tuple((round(at.mono_s - fault_at.mono_s, 3), _words(effect)) for at, effect in self._events),
+            bundle=bundle,
+            told="" if self.scenario.tells is None else self.scenario.tells(),
+            events=tuple((at_s, _words(effect)) for at_s, effect in events),
         )
 
     def _complaints(
-        self, verdict: Verdict | None, suspected_s: float | None, captured_s: float | None, deadline_s: float
+        self, verdict: Verdict | None, alarms: Sequence[float], captured_s: float | None, bundle: str
     ) -> Iterator[str]:
-        scenario = self.scenario
+        scenario, deadline_s = self.scenario, self.scenario.watchdog_s / self.time_scale
+        for at_s in alarms:
+            if not scenario.expects_verdict:
+                yield f"false alarm: suspected after {at_s:.1f} s"
+            elif at_s < 0:
+                yield f"false alarm: suspected {-at_s:.1f} s before the fault"
         if not scenario.expects_verdict:
-            if suspected_s is not None:
-                yield f"false alarm: suspected after {suspected_s:.1f} s"
             return
         if verdict is None or captured_s is None:
             yield "no verdict"
             return
+        if not bundle:
+            yield f"no bundle within {BUNDLE_S:g} s"
         if captured_s > deadline_s:
             yield f"captured {captured_s - deadline_s:.1f} s after the engine's own kill was due"
         if verdict.kind not in scenario.classes:

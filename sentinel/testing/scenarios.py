@@ -5,9 +5,9 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
+from sentinel.testing.life import Life, call, rotate
 from sentinel.testing.rehearsal.shared import Shared
 
 Act = Callable[[Path, int], None]
@@ -19,7 +19,10 @@ def _nothing(folder: Path, launcher: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """`classes` empty: nothing may be suspected. `culprits` None: not checked. Times in seconds at scale 1."""
+    """`classes` empty: nothing may be suspected. `culprits` None: not checked. Times in seconds at scale 1.
+
+    `tells`: what was done, for a scenario that is more than one act.
+    """
 
     name: str
     about: str
@@ -27,6 +30,7 @@ class Scenario:
     classes: tuple[str, ...] = ()
     culprits: tuple[int, ...] | None = None
     undo: Act = _nothing
+    tells: Callable[[], str] | None = None
     ranks: int = 3
     watch_s: float = 120.0
     watchdog_s: float = 300.0
@@ -74,10 +78,7 @@ def _shared(name: str, value: int) -> Act:
 
 def _pause(folder: Path, launcher: int) -> None:
     del launcher
-    stamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
-    with (folder / "engine.log").open("a") as log:
-        log.write(f'[{stamp}] INFO:     127.0.0.1:50000 - "POST /pause_generation HTTP/1.1" 200 OK\n')
-    Shared(folder / "shared").put("paused", 1)
+    call(folder, "/pause_generation")
 
 
 def _slow(folder: Path, launcher: int) -> None:
@@ -86,11 +87,9 @@ def _slow(folder: Path, launcher: int) -> None:
 
 
 def _rotate_then_stop(folder: Path, launcher: int) -> None:
-    """The log is copied away and truncated in the very moment of the fault, as logrotate's copytruncate does."""
+    """The log is rotated in the very moment of the fault."""
     _signal(signal.SIGSTOP, 1)(folder, launcher)
-    log = folder / "engine.log"
-    (folder / "engine.log.1").write_bytes(log.read_bytes())
-    os.truncate(log, 0)
+    rotate(folder)
 
 
 def _end_compiler(folder: Path, launcher: int) -> None:
@@ -191,6 +190,15 @@ CATALOGUE: tuple[Scenario, ...] = (
         watch_s=60.0,
     ),
 )
+
+
+HEALTHY = "healthy"
+HEALTHY_ABOUT = "mixed healthy load, as long as --minutes says: nothing may be suspected"
+
+
+def healthy(life: Life) -> Scenario:
+    """Nothing but health, and no suspicion for all of it."""
+    return Scenario(name=HEALTHY, about=HEALTHY_ABOUT, inject=life.act, tells=life.told, watch_s=10.0)
 
 
 def named(name: str) -> Scenario | None:

@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--watchdog-timeout", type=float, default=300.0)
     parser.add_argument("--step-s", type=float, default=0.02)
+    parser.add_argument("--prefill-tps", type=float, default=2000.0)
     parser.add_argument("--decode-log-interval", type=int, default=40)
     given = parser.parse_args()
     settings = Settings(
@@ -25,6 +26,7 @@ def main() -> None:
         ranks=given.ranks,
         watchdog_s=given.watchdog_timeout,
         step_s=given.step_s,
+        prefill_tps=given.prefill_tps,
         log_interval=given.decode_log_interval,
     )
     if given.role == "launcher":

@@ -1,18 +1,22 @@
-"""The launcher: starts the ranks, serves `/health` and `/metrics`, and ends its whole tree on SIGQUIT or SIGTERM."""
+"""The launcher: starts the ranks, serves `/health`, `/metrics` and the two admin calls that pause and go on, and ends
+its whole tree on SIGQUIT or SIGTERM."""
 
 import signal
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import FrameType
 
-from sentinel.testing.rehearsal.prints import say
+from sentinel.testing.rehearsal.prints import access, say
 from sentinel.testing.rehearsal.rank import Settings
 from sentinel.testing.rehearsal.shared import Shared
 
 _LABELS = '{model_name="rehearsal",tp_rank="0"}'
 WATCH_S = 0.2
+RESTS_WITHIN_S = 30.0
+PAUSES = {"/pause_generation": 1, "/continue_generation": 0}
 
 
 def launch(settings: Settings, port: int) -> None:
@@ -36,6 +40,7 @@ def _start(settings: Settings, rank: int) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-m", "sentinel.testing.rehearsal", "--role", "rank", "--rank", str(rank)]
     argv += ["--ranks", str(settings.ranks), "--folder", str(settings.folder)]
     argv += ["--watchdog-timeout", str(settings.watchdog_s), "--step-s", str(settings.step_s)]
+    argv += ["--prefill-tps", str(settings.prefill_tps)]
     return subprocess.Popen([*argv, "--decode-log-interval", str(settings.log_interval)])
 
 
@@ -84,6 +89,16 @@ def _handler(shared: Shared) -> type[BaseHTTPRequestHandler]:
             else:
                 self.send_error(503 if self.path == "/health" else 404)
 
+        def do_POST(self) -> None:
+            if self.path not in PAUSES:
+                self.send_error(404)
+                return
+            if not _rests(shared, PAUSES[self.path]):
+                self.send_error(503)
+                return
+            say("", access("POST", self.path))
+            self._answer("")
+
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
             del format, args
 
@@ -95,6 +110,17 @@ def _handler(shared: Shared) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
     return Handler
+
+
+def _rests(shared: Shared, paused: int) -> bool:
+    """Pause or go on, and wait until the scheduler does; False when it does not answer."""
+    shared.put("paused", paused)
+    until = time.monotonic() + RESTS_WITHIN_S
+    while shared.get("resting") != paused:
+        if time.monotonic() > until:
+            return False
+        threading.Event().wait(WATCH_S / 10)
+    return True
 
 
 def _metrics(shared: Shared) -> str:

@@ -28,11 +28,16 @@ def decode(running: int, tokens: int, throughput: float, queued: int = 0) -> str
     )
 
 
-def prefill(seqs: int, tokens: int, running: int) -> str:
-    """SGLang's prefill line."""
+def access(verb: str, path: str) -> str:
+    """The HTTP server's line for an answered request."""
+    return f'INFO:     127.0.0.1:50000 - "{verb} {path} HTTP/1.1" 200 OK'
+
+
+def prefill(seqs: int, tokens: int, running: int, throughput: float) -> str:
+    """SGLang's prefill line; the throughput is that of the prefill before, 0 for the first."""
     return (
         f"Prefill batch, #new-seq: {seqs}, #new-token: {tokens}, #cached-token: 0, token usage: 0.10, "
-        f"#running-req: {running}, #queue-req: 0, cuda graph: False, input throughput (token/s): 8000.00"
+        f"#running-req: {running}, #queue-req: 0, cuda graph: False, input throughput (token/s): {throughput:.2f}"
     )
 
 

@@ -1,5 +1,6 @@
 """One rank: a decode loop that meets its peers in a collective, and a watchdog that ends a stuck engine."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -20,13 +21,14 @@ COLLECTIVES_PER_STEP = 2
 
 @dataclass(slots=True)
 class Settings:
-    """How the engine behaves. `scale` shortens the watchdog and the pauses alike."""
+    """How the engine behaves: prompt tokens a second, seconds a decode step, decode steps a log line."""
 
     folder: Path
     rank: int
     ranks: int
     watchdog_s: float
     step_s: float
+    prefill_tps: float
     log_interval: int
 
 
@@ -60,6 +62,7 @@ class Loop:
         self._fault = settings.folder / f"fault.{settings.rank}"
         self._slow = settings.folder / f"slow.{settings.rank}"
         self._lines_at = time.monotonic()
+        self._prefill_tps = 0.0
 
     def run(self) -> None:
         """Step while requests run; wait for work otherwise."""
@@ -107,11 +110,13 @@ class Loop:
     def run_prefill(self, running: int, tokens: int) -> None:
         """One long forward on every rank: real computing, no output for as long as it takes."""
         if self.settings.rank == 0:
-            say(self.tag, prefill(1, tokens, running))
+            say(self.tag, prefill(1, tokens, running, self._prefill_tps))
             self.shared.put("prefill_tokens", 0)
-        end = time.monotonic() + tokens / 2000.0
+        began = time.monotonic()
+        end = began + tokens / self.settings.prefill_tps
         while time.monotonic() < end:
             self.forward_extend()
+        self._prefill_tps = tokens / (time.monotonic() - began)
         self.shared.put("tokens", self.shared.get("tokens") + tokens)
 
     def forward_extend(self) -> int:
@@ -119,7 +124,9 @@ class Loop:
         return sum(number * number for number in range(20_000))
 
     def _plan(self) -> int:
-        if self.shared.get("paused"):
+        paused = self.shared.get("paused")
+        self.shared.put("resting", paused)
+        if paused:
             return 0
         return (self.shared.get("running") << 24) + self.shared.get("prefill_tokens")
 
@@ -133,7 +140,7 @@ class Loop:
             say(self.tag, decode(running, self.shared.get("tokens"), rate))
 
     def _meet_fault(self) -> None:
-        if self._slow.exists():
+        with contextlib.suppress(FileNotFoundError):
             threading.Event().wait(float(self._slow.read_text() or 0.05))
         if self._fault.exists():
             name = self._fault.read_text().strip()

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-_FIELDS = ("running", "waiting", "prefill_tokens", "paused", "tokens", "steps", "ready")
+_FIELDS = ("running", "waiting", "prefill_tokens", "paused", "tokens", "steps", "ready", "resting")
 _SIZE = 4096
 
 
