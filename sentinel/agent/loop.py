@@ -1,8 +1,8 @@
 """The agent's loop: the world in, the core's effects out, everything journalled in between.
 
 One thread gathers, steps the core and writes the journal. Captures run on a thread of their own and come back as
-events. An effect is durable in the journal before it is carried out; an event that could not be journalled is not
-given to the core either, so that a replay sees exactly what the core saw.
+events; bundles are packed by a child. An effect is durable in the journal before it is carried out. Without room for
+the journal detection goes on, and the status says what a replay will miss.
 """
 
 import queue
@@ -16,6 +16,8 @@ import msgspec
 
 from sentinel import __version__
 from sentinel.agent import status
+from sentinel.agent.bundling import NAME as BUNDLE
+from sentinel.agent.bundling import Bundling
 from sentinel.agent.capture import Capture, Captured
 from sentinel.agent.discovery import Discovery
 from sentinel.agent.gather import Gather
@@ -23,6 +25,7 @@ from sentinel.agent.incidents import Incidents
 from sentinel.agent.readiness import Readiness
 from sentinel.agent.ring import Ring
 from sentinel.agent.roster import OF_PROCESSES, engine_sources, host_sources
+from sentinel.agent.sources.engine_log import EngineLog
 from sentinel.agent.sources.nccl_files import NcclFiles
 from sentinel.collectors import agent_notes
 from sentinel.config import Config
@@ -49,6 +52,7 @@ from sentinel.record.journal import Journal, JournalError
 
 Listener = Callable[[Stamp, AnyEffect], None]
 CAPTURES_MAX = 2
+NAP_MIN_S = 0.02
 
 
 @dataclass(slots=True)
@@ -67,6 +71,7 @@ class AgentLoop:
     _journal: Journal = field(init=False)
     _ring: Ring = field(init=False)
     _incidents: Incidents = field(init=False)
+    _bundling: Bundling = field(init=False)
     _discovery: Discovery = field(default_factory=Discovery)
     _engines: dict[str, Engine] = field(default_factory=dict)
     _captured: "queue.SimpleQueue[tuple[StartCapture, Captured]]" = field(default_factory=queue.SimpleQueue)
@@ -88,6 +93,7 @@ class AgentLoop:
         ).open()
         self._ring = Ring(self.config.folder("ring"))
         self._incidents = Incidents(self.config.folder("incidents"), limits.incidents_kept, limits.incident_bytes)
+        self._bundling = Bundling(Path(self.config.folders.state))
         for source in host_sources(self.config, self._ring):
             self.gather.add(source)
         now = self.clock.now()
@@ -96,13 +102,19 @@ class AgentLoop:
         self._give(Started(at=now, version=__version__, settings=self.config.core(), left_open=left_open))
 
     def run(self) -> None:
-        """Turn until stopped."""
-        tick_s = self.config.timing.tick_s / self.config.timing.time_scale
+        """Turn until stopped: at every tick, and in the instant in which a silence has lasted too long."""
+        nap_s = tick_s = self.config.timing.tick_s / self.config.timing.time_scale
         try:
-            while not self.stop.wait(tick_s):
+            while not self.stop.wait(nap_s):
                 self.turn()
+                nap_s = self._nap_s(tick_s)
         finally:
             self.close()
+
+    def _nap_s(self, tick_s: float) -> float:
+        now_s = self.clock.now().mono_s
+        due_s = self.core.next_due_s(now_s)
+        return tick_s if due_s is None else min(tick_s, max(due_s - now_s, NAP_MIN_S))
 
     def turn(self) -> None:
         """One round: discover, gather, hear from captures, let time pass."""
@@ -173,6 +185,8 @@ class AgentLoop:
                 self._note(effect.engine, silence_seen(at, silence_s, limit_s))
             case StartCapture():
                 return self._start_capture(effect)
+            case WriteBundle():
+                self._bundling.order(self._incidents.folder_of(effect.incident).parent)
             case Recovered():
                 self._wanted.discard(effect.incident)
         return done
@@ -262,8 +276,12 @@ class AgentLoop:
     def _last_words(self, name: str) -> None:
         now = self.clock.now()
         source = self.gather.sources[name]
-        if name.startswith("log:"):
+        if isinstance(source, NcclFiles):
+            source.tell_now()
+        if isinstance(source, EngineLog | NcclFiles):
             for said in source.poll(now):
+                if isinstance(said.seen, Enqueues | NcclComm) and said.engine is not None:
+                    self._note(said.engine, said.seen)
                 self._give(Observed(at=now, engine=said.engine, seen=said.seen))
 
     def _follow(self, engine: Engine) -> None:
@@ -281,6 +299,9 @@ class AgentLoop:
         if left is None or left.stage == "suspected":
             return
         self._tell(left.engine, self._incidents.observations(left.incident))
+        home = self._incidents.folder_of(left.incident).parent
+        if left.stage == "kept" and not (home / BUNDLE).exists():
+            self._bundling.order(home)
         if left.stage == "capturing":
             why = "the agent was ended during the capture"
             self._give(CaptureEnded(at=self.clock.now(), incident=left.incident, complete=False, why_incomplete=why))
@@ -293,7 +314,7 @@ class AgentLoop:
             self._give(Observed(at=now, engine=key, seen=timed))  # type: ignore[arg-type]
 
     def _status(self, now: Stamp) -> status.Status:
-        troubles = (self.journal_trouble, self._ring.why, self._incidents.why, self._status_trouble)
+        troubles = (self.journal_trouble, self._ring.why, self._incidents.why, self._bundling.why, self._status_trouble)
         return status.Status(
             at=now,
             agent=self._ourselves,

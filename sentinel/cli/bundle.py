@@ -1,5 +1,6 @@
 """`sentinel bundle`: make, read, check and compare incident bundles."""
 
+import contextlib
 import functools
 import os
 import pwd
@@ -14,7 +15,7 @@ from typing import ParamSpec
 import click
 
 from sentinel.cli import Exit
-from sentinel.config import ConfigError
+from sentinel.config import Config, ConfigError
 from sentinel.config import load as load_config
 from sentinel.core.facts import NAMES
 from sentinel.core.judge import Judgement, judge
@@ -23,12 +24,14 @@ from sentinel.plumbing.atomic import write_atomically
 from sentinel.record import manifest as form
 from sentinel.record.bundle import BundleError, Order, create
 from sentinel.record.compare import differences
-from sentinel.record.incident import read_incident
+from sentinel.record.incident import Incident, read_incident
 from sentinel.record.manifest import Manifest
 from sentinel.record.pseudonyms import KeyFileError, load_key
 from sentinel.record.reader import Bundle, UnusableBundle, failure
 from sentinel.record.redact_secrets import secret_values
 from sentinel.record.repack import redacted_copy, with_report
+from sentinel.record.slice import NAME as JOURNAL
+from sentinel.record.slice import journal_slice
 from sentinel.record.telling import told
 from sentinel.report.clean import clip, printable
 from sentinel.rulebook import load_rules
@@ -81,6 +84,8 @@ def create_(
     """Make a bundle of INCIDENT: an incident's id, its folder, or any folder of evidence."""
     folder = _folder_of(incident, state)
     read = read_incident(folder, None)
+    if read.records:
+        _add_journal(folder, read, state)
     loaded = load(read.evidence)
     verdict = read.verdict or _judged(loaded).verdict
     order = _order(None if no_redact else load_key(key or _key_path(state)))
@@ -252,12 +257,24 @@ def _folder_of(incident: str, state: Path | None) -> Path:
     return folder
 
 
+def _add_journal(folder: Path, read: Incident, state: Path | None) -> None:
+    """Put the incident's part of the agent's journal beside its records, where there is a journal."""
+    with contextlib.suppress(OSError):
+        found = journal_slice(_config(state).folder("journal"), read.engine, read.name, read.at_s)
+        if found:
+            write_atomically(folder / JOURNAL, found)
+
+
 def _incidents(state: Path | None) -> Path:
+    return _config(state).folder("incidents")
+
+
+def _config(state: Path | None) -> Config:
     environ = {name: value for name, value in os.environ.items() if name.startswith("SENTINEL_")}
     if state is not None:
         environ["SENTINEL_FOLDERS_STATE"] = str(state)
     config, _ = load_config(None, environ)
-    return config.folder("incidents")
+    return config
 
 
 def _key_path(state: Path | None) -> Path:

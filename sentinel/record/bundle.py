@@ -30,6 +30,7 @@ from sentinel.record.redact_documents import Unredactable, redact_document
 from sentinel.record.redact_json import redacted
 from sentinel.record.redact_secrets import secret_values, variables
 from sentinel.record.signature import settings, signature, stands, versions
+from sentinel.record.slice import NAME as JOURNAL
 
 _TABLES = frozenset(parser.name for parser in ALL if isinstance(parser, DocumentParser))
 _ROUNDS_MAX = 6
@@ -198,6 +199,8 @@ class Maker:
             self._lack(need, "the verdict names it as missing")
         if not incident.records:
             self._lack("incident.jsonl, verdict.json, capture.json", "the folder was not made by the agent")
+        elif JOURNAL not in incident.records:
+            self._lack(JOURNAL, "the agent's journal was not found, or does not reach back so far")
         self.absent = sorted(set(self.absent), key=lambda one: (one.what, one.why))
 
     # --- packing ---------------------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from sentinel.model.effect import AnyEffect, Judged, Recovered, StartCapture, Su
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
 from sentinel.record.manifest import Moment, iso
+from sentinel.record.slice import NAME as JOURNAL
 
-RECORDS = ("incident.jsonl", "verdict.json", "capture.json")
+RECORDS = ("incident.jsonl", "verdict.json", "capture.json", JOURNAL)
 RECORD_BYTES_MAX = 16 << 20
 _MOMENTS_MAX = 500
 

@@ -52,12 +52,12 @@ class Journal:
         """Continue after the last whole record; a torn tail is cut."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-            segments = _segments(self.folder)
-            self._segment = _number(segments[-1]) if segments else 0
+            found = segments(self.folder)
+            self._segment = _number(found[-1]) if found else 0
             path = self.folder / _name(self._segment)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o640)
             self._size = _cut_torn_tail(self._fd)
-            self._next = 1 + _last_position(segments)
+            self._next = 1 + _last_position(found)
         except OSError as error:
             raise JournalError(f"cannot write the journal in {self.folder}: {error.strerror}; free space or change "
                                "`journal.folder`") from error  # fmt: skip
@@ -112,14 +112,14 @@ class Journal:
         path = self.folder / _name(self._segment)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o640)
         self._size = 0
-        for old in _segments(self.folder)[: -self.segments_max]:
+        for old in segments(self.folder)[: -self.segments_max]:
             old.unlink(missing_ok=True)
 
 
 def entries(source: Path) -> Iterator[Entry]:
     """Whole records of a journal folder or of one segment file, in order; damaged lines are left out."""
     decoder = msgspec.json.Decoder(Entry)
-    for path in _segments(source) if source.is_dir() else [source]:
+    for path in segments(source) if source.is_dir() else [source]:
         with path.open("rb") as lines:
             for line in lines:
                 if (body := _body(line)) is not None:
@@ -157,15 +157,16 @@ def _cut_torn_tail(fd: int) -> int:
     return end
 
 
-def _last_position(segments: list[Path]) -> int:
+def _last_position(found: list[Path]) -> int:
     """Position of the last whole record, -1 without any. Only the newest segment that holds one is read."""
-    for path in reversed(segments):
+    for path in reversed(found):
         if (last := max((entry.n for entry in entries(path)), default=-1)) >= 0:
             return last
     return -1
 
 
-def _segments(folder: Path) -> list[Path]:
+def segments(folder: Path) -> list[Path]:
+    """Files of a journal, oldest first."""
     return sorted(folder.glob("journal-*.log"))
 
 
