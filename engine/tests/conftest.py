@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import installed  # noqa: F401  (first: decides which sentinel_engine is imported)
 import numpy as np
 import pytest
 from numpy.typing import NDArray

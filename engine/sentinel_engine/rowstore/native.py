@@ -86,15 +86,26 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[object, ...]]] = {
 }
 
 
+def _missing_core_advice(path: Path) -> str:
+    """What to do: source beside `setup.py` hides an installed engine from whoever starts there."""
+    source = path.parents[2]
+    if not (source / "setup.py").exists():
+        return "run `pip install --force-reinstall ./engine`"
+    return f"start from another folder than {source}, or run `pip install --editable {source}`"
+
+
 @cache
 def load(library: str = LIBRARY) -> ctypes.CDLL:
     """The core, with argument types set; one copy per process and library name."""
     path = Path(__file__).with_name(library)
+    if not path.exists():
+        advice = _missing_core_advice(path)
+        raise StoreRefused("config", f"{path.parent} has no built core: {advice}")
     try:
         core = ctypes.CDLL(str(path))
     except OSError as error:
         raise StoreRefused(
-            "config", f"{path.name} cannot be loaded ({error}); run `pip install ./engine`"
+            "config", f"{path.name} cannot be loaded ({error}); reinstall the engine"
         ) from error
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(core, name)

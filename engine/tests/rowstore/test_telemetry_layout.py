@@ -10,7 +10,7 @@ from conftest import LAYER, some_ids
 from sentinel_engine.rowstore import Store
 from sentinel_engine.rowstore import telemetry_layout as layout
 
-HEADER = Path(__file__).parents[1] / "rowstore" / "telemetry_layout.h"
+HEADER = Path(__file__).parents[2] / "rowstore" / "telemetry_layout.h"
 
 
 def test_blocks_lie_at_the_published_offsets() -> None:
