@@ -57,12 +57,16 @@ NAP_MIN_S = 0.02
 
 @dataclass(slots=True)
 class AgentLoop:
-    """Owns all parts of the agent. `run` until `stop` is set; `turn` is one round, for tests and the view."""
+    """Owns all parts of the agent. `run` until `stop` is set; `turn` is one round, for tests and the view.
+
+    `only_root`: pid of the one engine to watch, for a drill beside engines that are none of its business.
+    """
 
     config: Config
     rules: Sequence[Rule]
     clock: Clock
     listeners: list[Listener] = field(default_factory=list)
+    only_root: int | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     core: AgentCore = field(init=False)
     gather: Gather = field(default_factory=Gather)
@@ -227,7 +231,9 @@ class AgentLoop:
         )
 
     def _discover(self) -> None:
-        found = {engine.key: engine for engine in self._discovery.scan()}
+        wanted = self.only_root
+        scanned = self._discovery.scan()
+        found = {engine.key: engine for engine in scanned if wanted is None or engine.root.pid == wanted}
         for key in self._engines.keys() - found.keys():
             for name in [name for name in self.gather.sources if name.endswith(f":{key}")]:
                 # What the log said last is evidence: read it before the source is dropped.

@@ -116,15 +116,14 @@ class Drill:
     def _agent(self) -> AgentLoop:
         timing = Timing(time_scale=self.time_scale, capture_budget_s=20.0 * min(1.0, self.time_scale))
         config = Config(timing=timing, folders=Folders(state=str(self.folder / "agent")))
-        loop = AgentLoop(config, self.rules, self.clock)
+        # With clocks divided, any other engine of this host would look slow and have its stacks taken.
+        loop = AgentLoop(config, self.rules, self.clock, only_root=self._root_pid)
         loop.listeners.append(self._hear)
         return loop
 
     def _hear(self, at: Stamp, effect: AnyEffect) -> None:
-        # Other engines of this host are watched too, and are none of the drill's business.
-        if effect.engine.split(":")[1] == str(self._root_pid):
-            with self._lock:
-                self._events.append((at, effect))
+        with self._lock:
+            self._events.append((at, effect))
 
     def _warm_up(self, folder: Path, launcher: "subprocess.Popen[bytes]") -> None:
         """Wait until the engine serves, give it work, and let the agent learn its pace."""
