@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -71,6 +72,26 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     incident_bytes: int = 256 << 20
 
 
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where metrics are served; empty means not there. Off loopback TLS and a token are due."""
+
+    listen: str = "127.0.0.1:9469"
+    certificate_file: str = ""
+    key_file: str = ""
+    token_file: str = ""
+    textfile: str = ""
+
+    def address(self) -> tuple[str, int]:
+        """Host and port of `listen`. Raises ConfigError."""
+        try:
+            parts = urlsplit(f"//{self.listen}")
+            if parts.hostname is not None and parts.port is not None:
+                return parts.hostname, parts.port
+        except ValueError:
+            pass
+        raise ConfigError(f"metrics.listen: {self.listen} is not HOST:PORT, such as 127.0.0.1:9469 or [::1]:9469")
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set."""
 
@@ -78,6 +99,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     folders: Folders = Folders()
     sources: Sources = Sources()
     limits: Limits = Limits()
+    metrics: Metrics = Metrics()
 
     def core(self) -> CoreSettings:
         """What the core needs, scaled."""
@@ -92,7 +114,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Path(given) if given else Path(self.folders.state) / name
 
 
-SECTIONS = {"timing": Timing, "folders": Folders, "sources": Sources, "limits": Limits}
+SECTIONS = {"timing": Timing, "folders": Folders, "sources": Sources, "limits": Limits, "metrics": Metrics}
 
 
 def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> tuple[Config, dict[str, str]]:
@@ -170,6 +192,21 @@ def _check(config: Config) -> None:
         raise ConfigError(
             "timing.capture_after_s is below timing.silence_floor_s: evidence would be taken before anything is "
             "suspected; raise the first or lower the second"
+        )
+    _check_metrics(config.metrics)
+
+
+def _check_metrics(metrics: Metrics) -> None:
+    if not metrics.listen:
+        return
+    host, _ = metrics.address()
+    loopback = host in ("localhost", "::1") or host.startswith("127.")
+    if bool(metrics.certificate_file) != bool(metrics.key_file):
+        raise ConfigError("metrics.certificate_file and metrics.key_file belong together; set both or none")
+    if not loopback and not (metrics.certificate_file and metrics.token_file):
+        raise ConfigError(
+            f"metrics.listen: {host} is not loopback; set metrics.certificate_file, metrics.key_file and "
+            "metrics.token_file, or listen on 127.0.0.1"
         )
 
 

@@ -69,6 +69,7 @@ class Gather:
             )
         else:
             health.back_off_s = 0.0
+            health.answered_s = now.wall_s
         health.polls += 1
         health.said += count
         health.seconds += time.monotonic() - began

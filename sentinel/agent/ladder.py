@@ -110,8 +110,8 @@ def climb(target: ProcessId, rungs: tuple[Rung, ...], still_wanted: Callable[[],
             yield Taken(rung=rung.name, name=name, why=f"not attached to a process in state {fields[0]}")
             continue
         yield rung.take(target)
-        if rung.attaches and fields[0] not in NO_ATTACH_STATES:
-            resume_if_left_stopped(target)
+        if rung.attaches and fields[0] not in NO_ATTACH_STATES and resume_if_left_stopped(target):
+            yield Taken(rung="resume", name=name, why=f"{rung.name} left it stopped; it was continued")
 
 
 def resume_if_left_stopped(target: ProcessId) -> bool:

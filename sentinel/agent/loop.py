@@ -20,6 +20,7 @@ from sentinel.agent.bundling import NAME as BUNDLE
 from sentinel.agent.bundling import Bundling
 from sentinel.agent.capture import Capture, Captured
 from sentinel.agent.discovery import Discovery
+from sentinel.agent.figures import Figures
 from sentinel.agent.gather import Gather
 from sentinel.agent.incidents import Incidents
 from sentinel.agent.readiness import Readiness
@@ -31,6 +32,7 @@ from sentinel.collectors import agent_notes
 from sentinel.config import Config
 from sentinel.core.agent import AgentCore, silence_seen
 from sentinel.core.rules import Rule
+from sentinel.metrics.tally import Snapshot
 from sentinel.model.effect import AnyEffect, Recovered, StartCapture, Suspected, WriteBundle
 from sentinel.model.engine import Engine, ProcessId
 from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, OpenIncident, Started, Tick
@@ -48,6 +50,7 @@ from sentinel.model.observation import (
 )
 from sentinel.model.stamp import Stamp
 from sentinel.plumbing.clock import Clock, local_s
+from sentinel.plumbing.notify import Heartbeat
 from sentinel.record.journal import Journal, JournalError
 
 Listener = Callable[[Stamp, AnyEffect], None]
@@ -71,7 +74,11 @@ class AgentLoop:
     core: AgentCore = field(init=False)
     gather: Gather = field(default_factory=Gather)
     journal_trouble: str = ""
+    metrics_trouble: str = ""
     latest: status.Status | None = None
+    figures: Figures = field(default_factory=Figures)
+    measured: Snapshot | None = None
+    measurers: list[Callable[[Snapshot], None]] = field(default_factory=list)
     _journal: Journal = field(init=False)
     _ring: Ring = field(init=False)
     _incidents: Incidents = field(init=False)
@@ -87,6 +94,7 @@ class AgentLoop:
     _left_open: dict[str, OpenIncident] = field(default_factory=dict)
     _readiness: Readiness = field(default_factory=Readiness)
     _ourselves: ProcessId = field(default_factory=status.ourselves)
+    _heartbeat: Heartbeat = field(default_factory=Heartbeat)
 
     def __post_init__(self) -> None:
         limits = self.config.limits
@@ -100,6 +108,7 @@ class AgentLoop:
         self._bundling = Bundling(Path(self.config.folders.state))
         for source in host_sources(self.config, self._ring):
             self.gather.add(source)
+        self.figures.weighed(self._incidents.folder)
         now = self.clock.now()
         left_open = self._incidents.left_open(now.boot_id)
         self._left_open = {left.engine: left for left in left_open}
@@ -108,10 +117,16 @@ class AgentLoop:
     def run(self) -> None:
         """Turn until stopped: at every tick, and in the instant in which a silence has lasted too long."""
         nap_s = tick_s = self.config.timing.tick_s / self.config.timing.time_scale
+        due_s = self.clock.now().mono_s + tick_s
         try:
             while not self.stop.wait(nap_s):
+                began = self.clock.now()
                 self.turn()
+                ended = self.clock.now()
+                self.figures.turned(began, "turn", began.mono_s - due_s, ended.mono_s - began.mono_s)
+                self._heartbeat.beat(ended.mono_s)
                 nap_s = self._nap_s(tick_s)
+                due_s = ended.mono_s + nap_s
         finally:
             self.close()
 
@@ -126,9 +141,11 @@ class AgentLoop:
         if now.mono_s >= self._scan_due_s:
             self._scan_due_s = now.mono_s + self.config.timing.discover_every_s / self.config.timing.time_scale
             self._discover()
+            self.figures.turned(now, "discovery")
         for said in self.gather.poll(self.clock.now()):
             if said.engine is not None and self._is_kept(said.seen):
                 self._note(said.engine, said.seen)
+            self.figures.observed(said.engine, said.seen)
             self._give(Observed(at=self.clock.now(), engine=said.engine, seen=said.seen))
         while not self._captured.empty():
             self._hear(*self._captured.get())
@@ -137,6 +154,7 @@ class AgentLoop:
             self._status_due_s = now.mono_s + status.WRITE_EVERY_S / self.config.timing.time_scale
             self.latest = self._status(self.clock.now())
             self._status_trouble = status.write(Path(self.config.folders.state), self.latest)
+            self._measure(self.latest)
 
     def _is_kept(self, seen: AnyObservation) -> bool:
         """Whether nothing but the agent's notes would show it offline; counts of calls are large and kept in need."""
@@ -169,6 +187,7 @@ class AgentLoop:
             positions = [-1] * len(effects)
         for position, effect in zip(positions, effects, strict=True):
             outcome = self._act(at, effect)
+            self.figures.acted(at, effect, outcome)
             if position >= 0 and not self.journal_trouble:
                 self._journal.outcome(position, outcome)
             for listener in self.listeners:
@@ -181,6 +200,7 @@ class AgentLoop:
         done = "done"
         if isinstance(effect, WriteBundle):
             done = self._incidents.finish(effect.incident, self._ring, root_pid=effect.engine.split(":")[1])
+            self.figures.weighed(self._incidents.folder)
         # The record comes before a capture and after a bundle: an agent that is ended in between must not believe
         # that evidence is on disk which is not, nor take it twice.
         self._incidents.note(at, effect)
@@ -218,6 +238,7 @@ class AgentLoop:
     def _hear(self, effect: StartCapture, captured: Captured) -> None:
         """A capture came back: what it found goes to the core as observations, then its end."""
         self._running -= captured.begun
+        self.figures.captured(captured.steps)
         self._tell(effect.engine, self._incidents.observations(effect.incident, captured))
         self._give(
             CaptureEnded(
@@ -320,7 +341,6 @@ class AgentLoop:
             self._give(Observed(at=now, engine=key, seen=timed))  # type: ignore[arg-type]
 
     def _status(self, now: Stamp) -> status.Status:
-        troubles = (self.journal_trouble, self._ring.why, self._incidents.why, self._bundling.why, self._status_trouble)
         return status.Status(
             at=now,
             agent=self._ourselves,
@@ -330,8 +350,27 @@ class AgentLoop:
             readiness=self._readiness.checks(),
             near_misses=self.core.near_misses,
             shed=self.gather.shed,
-            troubles=tuple(trouble for trouble in troubles if trouble),
+            troubles=tuple(trouble for trouble in self._troubles().values() if trouble),
         )
+
+    def _troubles(self) -> dict[str, str]:
+        """What the agent cannot do, by part; empty words for what works."""
+        return {
+            "journal": self.journal_trouble,
+            "ring": self._ring.why,
+            "incidents": self._incidents.why,
+            "bundle": self._bundling.why,
+            "status": self._status_trouble,
+            "metrics": self.metrics_trouble,
+        }
+
+    def _measure(self, latest: status.Status) -> None:
+        """Replace the snapshot that scrapes are served from."""
+        limits = self.config.limits
+        limit_bytes = limits.incidents_kept * limits.incident_bytes
+        self.measured = self.figures.snapshot(latest, self.gather, self._troubles(), limit_bytes)
+        for measurer in self.measurers:
+            measurer(self.measured)
 
 
 def open_loop(config: Config, rules: Sequence[Rule], clock: Clock) -> AgentLoop:

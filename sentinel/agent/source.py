@@ -33,7 +33,7 @@ class Source(Protocol):
 
 @dataclass(slots=True)
 class Health:
-    """Self-measurement of one source."""
+    """Self-measurement of one source; `answered_s` is wall-clock time, 0 before the first answer."""
 
     polls: int = 0
     failures: int = 0
@@ -42,4 +42,5 @@ class Health:
     down_until_s: float = 0.0
     why: str = ""
     due_s: float = 0.0
+    answered_s: float = 0.0
     back_off_s: float = field(default=0.0)

@@ -1,5 +1,6 @@
 """`sentinel watch`: watch the engines of this host, capture before they kill themselves, judge."""
 
+import faulthandler
 import signal
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import click
 
 from sentinel.agent.loop import open_loop
 from sentinel.agent.report import log_effect
+from sentinel.agent.serve import served
 from sentinel.config import ConfigError, load
 from sentinel.core.facts import NAMES
 from sentinel.plumbing.clock import SystemClock
@@ -33,12 +35,17 @@ def command(path: Path | None, state: Path | None, live: bool) -> None:
     if live:
         from sentinel.agent.view import run_with_view  # a terminal view costs memory that a service must not pay
 
-        run_with_view(loop)
+        with served(loop):
+            run_with_view(loop)
         return
     set_up()
+    # systemd ends an agent whose loop hangs with SIGABRT; where it hung belongs in the journal.
+    faulthandler.enable()
     loop.listeners.append(log_effect)
-    notify(READY=1, STATUS="watching")
-    loop.run()
+    with served(loop):
+        notify(READY=1, STATUS="watching")
+        loop.run()
+    notify(STOPPING=1)
 
 
 def environ_of_process() -> dict[str, str]:

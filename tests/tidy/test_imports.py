@@ -13,6 +13,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config": {"model"},
     "core": {"model", "core"},
     "plumbing": {"model", "plumbing"},
+    "metrics": {"model", "metrics"},
     "bus": {"model", "plumbing", "bus"},
     "collectors": {"model", "collector", "collectors"},
     "evidence": {"model", "collector", "collectors", "evidence", "plumbing"},

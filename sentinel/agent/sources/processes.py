@@ -53,6 +53,13 @@ class Processes:
             table = ProcessTable(origin=Origin("proc/stat"), at_s=now.wall_s, rows=tuple(rows), complete=False)
             yield Said(self.engine.key, table)
 
+    def counts(self) -> dict[str, int]:
+        """Processes by state as last seen: `D`, `T`, `Z`, and `ok` for all that run or sleep."""
+        found = {"ok": 0, "D": 0, "T": 0, "Z": 0}
+        for state in self._states.values():
+            found["ok" if state == "-" else state.upper()] += 1
+        return found
+
     def close(self) -> None:
         """Nothing is held."""
 
