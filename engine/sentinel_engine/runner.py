@@ -1,0 +1,164 @@
+"""Runs steps: builds padded batches, states their row ids, and replays captured graphs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .config import EngineConfig
+from .handoff import RowFeed
+from .model import Batch, Model
+from .modelfile import NgramHash, with_history
+from .scheduler import Request
+
+
+@dataclass(slots=True)
+class Work:
+    """Tokens to feed for one request, of which the first has position `start`."""
+
+    request: Request
+    start: int
+    tokens: list[int]
+
+
+@dataclass(slots=True)
+class Graph:
+    """A captured step: its fixed inputs and outputs, and how many collectives it holds."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    collectives: int
+
+
+class Runner:
+    """Forward passes of one rank."""
+
+    def __init__(
+        self, config: EngineConfig, model: Model, feed: RowFeed, hashes: Sequence[NgramHash]
+    ) -> None:
+        self.config, self.model, self.feed, self.hashes = config, model, feed, hashes
+        self.device, self.ring = model.device, model.peers.ring
+        self._graphs: dict[tuple[str, int], Graph] = {}
+        self.used_graph = False
+
+    @torch.inference_mode()
+    def forward(
+        self, works: list[Work], width: int, *, last_only: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Logits `(B, width, VOCAB)` and hidden states, or those of the last position alone.
+
+        With `last_only` a single request is fed and not padded.
+        """
+        shape = 1 if last_only else self.config.shape_for(len(works))
+        batch = self._batch(works, width, shape)
+        captured = None if last_only else self._graphs.get(("verify", shape))
+        self.used_graph = captured is not None
+        if captured is not None:
+            values = (batch.tokens, batch.positions, batch.slots, batch.context)
+            logits, hidden = self._replay(captured, values)
+        else:
+            hidden = self.model.forward(self._to_device(batch), self.feed.rows)
+            if last_only:
+                hidden = hidden[:, -1:]
+            logits = self.model.logits(hidden)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.ring.add("forwards")
+        return logits, hidden
+
+    @torch.inference_mode()
+    def draft(self, requests: list[Request]) -> list[list[int]]:
+        """Guesses for each request, as many as it may still use."""
+        count = self.config.draft_tokens
+        if count == 0:
+            return [[] for _ in requests]
+        shape = self.config.shape_for(len(requests))
+        state = torch.zeros((shape, self.model.model.dim), device=self.device)
+        token = torch.zeros(shape, dtype=torch.long)
+        for row, request in enumerate(requests):
+            state[row] = request.state
+            token[row] = request.tokens[-1]
+        captured = self._graphs.get(("draft", shape))
+        if captured is not None:
+            (guesses,) = self._replay(captured, (state, token))
+        else:
+            guesses = self.model.draft(state, token.to(self.device), count)
+        rows = guesses.tolist()
+        return [rows[k][: one.draft_room(count)] for k, one in enumerate(requests)]
+
+    @torch.inference_mode()
+    def capture(self) -> list[int]:
+        """Capture draft and verify steps of every batch shape; returns the shapes."""
+        width = self.config.draft_tokens + 1
+        for shape in self.config.batch_shapes:
+            batch = self._to_device(self._batch([], width, shape))
+            state = torch.zeros((shape, self.model.model.dim), device=self.device)
+            token = torch.zeros(shape, dtype=torch.long, device=self.device)
+            inputs = (batch.tokens, batch.positions, batch.slots, batch.context)
+            self._graphs["verify", shape] = self._captured(partial(self._verify, batch), inputs)
+            if width > 1:
+                guess = partial(self._guess, state, token)
+                self._graphs["draft", shape] = self._captured(guess, (state, token))
+        return list(self.config.batch_shapes)
+
+    def _verify(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        hidden = self.model.forward(batch, self.feed.rows)
+        return self.model.logits(hidden), hidden
+
+    def _guess(self, state: Tensor, token: Tensor) -> tuple[Tensor]:
+        return (self.model.draft(state, token, self.config.draft_tokens),)
+
+    def _captured(
+        self, run: Callable[[], tuple[Tensor, ...]], inputs: tuple[Tensor, ...]
+    ) -> Graph:
+        # Libraries initialise themselves at first use, which a capture does not allow.
+        run()
+        torch.cuda.synchronize()
+        before = self.ring.count("captured")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            outputs = run()
+        return Graph(graph, inputs, outputs, self.ring.count("captured") - before)
+
+    def _replay(self, captured: Graph, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        for target, value in zip(captured.inputs, values, strict=True):
+            target.copy_(value)
+        self.ring.add("replays")
+        self.ring.add("replayed", captured.collectives)
+        captured.graph.replay()
+        return captured.outputs
+
+    def prefetch(self, request: Request) -> None:
+        """Tell the store what rows the prompt of an admitted request will need."""
+        text = with_history(request.tokens, 0)
+        for layer, hashing in zip(self.model.model.engram_layers, self.hashes, strict=True):
+            self.feed.hint(layer, hashing.ids(text))
+
+    def _batch(self, works: list[Work], width: int, shape: int) -> Batch:
+        config, page = self.config, self.config.page_tokens
+        tokens, positions, slots = (np.zeros((shape, width), dtype=np.int64) for _ in range(3))
+        longest = max((work.start + len(work.tokens) for work in works), default=1)
+        graphs = config.cuda_graphs and self.device.type == "cuda"
+        pages = config.pages_per_request if graphs else -(-longest // page)
+        context = np.zeros((shape, pages * page), dtype=np.int64)
+        ids = [np.full((shape, width, one.heads), -1, dtype=np.int64) for one in self.hashes]
+        for row, work in enumerate(works):
+            count = len(work.tokens)
+            where = work.request.slots(page)[: pages * page]
+            context[row, : len(where)] = where
+            tokens[row, :count] = work.tokens
+            positions[row, :count] = np.arange(work.start, work.start + count)
+            slots[row, :count] = where[work.start : work.start + count]
+            text = with_history(work.request.tokens[: work.start] + work.tokens, work.start)
+            for layer, hashing in enumerate(self.hashes):
+                ids[layer][row, :count] = hashing.ids(text)
+        self.feed.stage(ids)
+        return Batch(*(torch.from_numpy(one) for one in (tokens, positions, slots, context)))
+
+    def _to_device(self, batch: Batch) -> Batch:
+        parts = (batch.tokens, batch.positions, batch.slots, batch.context)
+        return Batch(*(one.to(self.device) for one in parts))
