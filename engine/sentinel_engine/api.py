@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import codecs
 import json
+import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -274,6 +275,14 @@ class Api:
             pass
 
 
+class _Asked(logging.Filter):
+    """Access lines of what clients asked; probes and scrapes would drown them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return "/metrics" not in text and "/health " not in text
+
+
 async def _refused(request: Request, error: Exception) -> Response:
     del request
     assert isinstance(error, Refused)
@@ -307,12 +316,13 @@ def main() -> None:
     config = load_config(parser.parse_args().config)
     form = "[%(asctime)s] %(levelname)s:     %(message)s"
     plain = {"format": form, "datefmt": "%Y-%m-%d %H:%M:%S"}
-    logging = {
+    handler = {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["asked"]}
+    settings = {
         "version": 1, "disable_existing_loggers": False, "formatters": {"plain": plain},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+        "filters": {"asked": {"()": _Asked}}, "handlers": {"stderr": handler},
         "loggers": {"uvicorn": {"handlers": ["stderr"], "level": "INFO"}},
     }  # fmt: skip
-    uvicorn.run(build(config), host=config.host, port=config.port, log_config=logging,
+    uvicorn.run(build(config), host=config.host, port=config.port, log_config=settings,
                 timeout_graceful_shutdown=3)  # fmt: skip
 
 

@@ -24,6 +24,9 @@ HEADER_BYTES = 4096
 TIMEOUT = timedelta(hours=24)
 """Longer than any watchdog: a hang is ended by the watchdog, which leaves evidence."""
 
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+"""The newer name, where it exists: the older one warns."""
+
 OPS = ("all_reduce", "all_gather", "broadcast", "barrier")
 COUNTERS = ("issued", "completed", "captured", "replays", "replayed", "forwards")
 Issue = Callable[[dist.ProcessGroup | None], object]
@@ -157,7 +160,7 @@ class Collectives:
         if self.world == 1:
             whole.copy_(flat)
         self._numbered(
-            1, group, tensor, lambda on: dist.all_gather_into_tensor(whole, flat, group=on)
+            1, group, tensor, lambda on: _gather(whole, flat, group=on)
         )
         return whole.view(self.world, *tensor.shape)
 

@@ -7,12 +7,14 @@ from sentinel.model.engine import KillDeadline
 from sentinel.model.observation import Tags
 
 WATCHDOG_S = 300.0
+_ROOTS = ("sentinel_engine.worker", "sentinel.testing.rehearsal")
 _MODULES = ("sentinel_engine", "sentinel.testing.rehearsal")
 
 
 def claims(process: ProcessView) -> bool:
-    """The launcher: `python -m sentinel_engine …` without a role, or with the role of launcher."""
-    return _ours(process) and process.flag("--role") in (None, "launcher")
+    """The supervisor of a node: `python -m sentinel_engine.worker` without a role, or with that of launcher."""
+    named = any(word in _ROOTS for word in process.argv[:5])
+    return named and process.flag("--role") in (None, "launcher")
 
 
 def place(process: ProcessView, family: Sequence[ProcessView]) -> Place:
@@ -43,8 +45,8 @@ def url(root: ProcessView) -> str | None:
 
 
 def world_size(root: ProcessView) -> int | None:
-    """`--ranks N` over all hosts."""
-    ranks = root.flag("--ranks", "--world-size")
+    """`--world N`, or `--ranks N` of a rehearsal, over all hosts."""
+    ranks = root.flag("--world", "--ranks", "--world-size")
     return int(ranks) if ranks is not None and ranks.isdecimal() else None
 
 
