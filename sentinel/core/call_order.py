@@ -82,15 +82,21 @@ def agrees(one: Sequence, other: Sequence) -> bool | None:
 def breaks_rhythm(sequence: Sequence) -> bool | None:
     """Whether the last complete step of a process differs from its own earlier steps; None without a rhythm.
 
-    The rarest call that comes again and again (a broadcast once a step) cuts the sequence into steps.
+    Sizes count where they come again and again (decode); where every step has its own, the operations alone do.
     """
-    counts = Counter(sequence.tokens)
+    exact = _breaks(list(sequence.tokens))
+    return _breaks([(group, shape[0]) for group, shape in sequence.tokens]) if exact is None else exact
+
+
+def _breaks(tokens: list[Token] | list[tuple[tuple[object, ...], str]]) -> bool | None:
+    """The rarest call that comes again and again (a broadcast once a step) cuts the calls into steps."""
+    counts: Counter[object] = Counter(tokens)
     rare = [token for token, count in counts.items() if count > FEWEST_SEGMENTS]
     if len(counts) < 2 or not rare:
         return None
     cut = min(rare, key=lambda token: counts[token])
-    at = [index for index, token in enumerate(sequence.tokens) if token == cut]
-    steps = [sequence.tokens[a + 1 : b] for a, b in pairwise(at)]
+    at = [index for index, token in enumerate(tokens) if token == cut]
+    steps = [tuple(tokens[a + 1 : b]) for a, b in pairwise(at)]
     usual, times = Counter(steps[:-1]).most_common(1)[0]
     if times < REGULAR_SHARE * (len(steps) - 1):
         return None

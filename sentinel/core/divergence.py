@@ -14,6 +14,8 @@ from sentinel.core.collectives import Group, Member, Process, first_difference, 
 from sentinel.core.picture import Picture
 
 FEW_CALLS = 2
+FAR_CALLS = 256
+"""Calls that a host may still enqueue after one that its peers answered with another."""
 
 
 @dataclass(slots=True)
@@ -67,6 +69,9 @@ def _compare(picture: Picture, group: Group, settled: bool | None) -> Finding:
     if len(members) < 2:
         return finding
     finding.pairs = _mismatches(members)
+    if group.key[0] != "id" and any(_early(*pair) for pair in finding.pairs):
+        # Joined by guess, and apart long before the end: these are two communicators, not one that diverged.
+        return Finding(group, (), equal=None)
     finding.mismatched = _minority(members, finding.pairs)
     if len(totals) < 2:
         return finding
@@ -121,6 +126,11 @@ def _decide_even(picture: Picture, finding: Finding, low: tuple[Member, ...], hi
         finding.ahead = finding.extra = high
     else:
         finding.behind = low
+
+
+def _early(one: Member, other: Member, place: int) -> bool:
+    """Whether calls go on for long past the first that differs: ranks that disagree do not get far."""
+    return min(one.total, other.total) - place > FAR_CALLS
 
 
 def _mismatches(members: Sequence[Member]) -> tuple[tuple[Member, Member, int], ...]:

@@ -8,6 +8,7 @@ from sentinel.core.fact import Cite
 from sentinel.core.picture import Picture
 from sentinel.core.places import WAITING
 from sentinel.core.stack_reading import Reading, read_stack
+from sentinel.core.timeline import world
 from sentinel.model.observation import ProcessTable, Stack, ThreadTable
 
 EXACT = frozenset(
@@ -91,6 +92,8 @@ def views(picture: Picture) -> StackViews:
             found.fronts.append(reading)
         elif reading.role != "core":
             found.unplaced.append(reading)
+    if (rank := _last_sibling(picture, by_rank, found.unplaced)) is not None:
+        by_rank[rank], found.unplaced = found.unplaced, []
     found.ranks = {rank: _view(rank, readings) for rank, readings in sorted(by_rank.items())}
     found.failed = {rank: stack for rank, stack in sorted(refused.items()) if rank not in by_rank}
     return found
@@ -133,6 +136,15 @@ def _rank(picture: Picture, reading: Reading, workers: bool) -> int | None:
         return known
     untagged = "::" in (stack.title or "") and stack.tags is None
     return 0 if reading.role in ("rank", "core") and untagged and "ray" not in (stack.title or "").lower() else None
+
+
+def _last_sibling(picture: Picture, by_rank: dict[int, list[Reading]], unplaced: list[Reading]) -> int | None:
+    """The one rank without a stack, when one process of the same command as all the others is left over."""
+    missing = set(world(picture)) - set(by_rank)
+    left = {(reading.stack.host, reading.stack.pid) for reading in unplaced}
+    titles = {reading.stack.title for readings in by_rank.values() for reading in readings}
+    alike = {reading.stack.title for reading in unplaced} == titles and titles != {None}
+    return missing.pop() if len(missing) == len(left) == 1 and alike else None
 
 
 def _view(rank: int, readings: Sequence[Reading]) -> RankView:

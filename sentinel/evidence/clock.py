@@ -5,6 +5,7 @@ documents do not fit and are brought onto it: frames of containers and of the jo
 and kernel times since boot. What remains uncertain is stated in seconds.
 """
 
+import re
 from calendar import timegm
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,7 @@ LATE_WRITE_S = 300.0
 """A line may reach its frame this long after it was printed (buffers of a pipe); more is a zone."""
 _ZONES_S = range(-12 * 3600, 14 * 3600 + 1, 900)
 _EARLIEST_S, _LATEST_S = float(timegm((2015, 1, 1, 0, 0, 0))), float(timegm((2100, 1, 1, 0, 0, 0)))
+_DAY = re.compile(r"(?<!\d)(20[1-9]\d)[-_]?(\d\d)[-_]?(\d\d)(?!\d{3})")
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class Times:
 
 def times_in(lines: Iterable[Line], mtime_s: float | None) -> Times:
     """Collect the times of a document's first and last lines."""
+    # Archives and copies that lose a file's time set it to the beginning of their own era.
+    mtime_s = mtime_s if mtime_s is not None and _EARLIEST_S < mtime_s < _LATEST_S else None
     found = Times(mtime_s=mtime_s)
     for line in lines:
         if line.at_s is not None and _EARLIEST_S < line.at_s < _LATEST_S:
@@ -58,6 +62,15 @@ def times_in(lines: Iterable[Line], mtime_s: float | None) -> Times:
         if stamp is not None:
             _note(found, line, stamp)
     return found
+
+
+def _dated_by_name(name: str) -> float | None:
+    """Noon of the day that stands in a file's name; None when none does."""
+    found = _DAY.search(name)
+    if found is None:
+        return None
+    year, month, day = (int(part) for part in found.groups())
+    return float(timegm((year, month, day, 12, 0, 0))) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
 def _note(found: Times, line: Line, stamp: Stamp) -> None:
@@ -118,9 +131,10 @@ class Clock:
         for known in (times.frames, times.texts, [wall for wall, _ in times.zoned]):
             if known:
                 return median(known)
-        dated = [
-            median(other.texts or other.frames) for other in self.documents.values() if other.texts or other.frames
-        ]
+        everyone = self.documents.values()
+        zoned = ([wall for wall, _ in other.zoned] for other in everyone)
+        dated = [median(known) for known in (*(other.texts or other.frames for other in everyone), *zoned) if known]
+        dated = dated or [known_s for name in self.documents if (known_s := _dated_by_name(name)) is not None]
         return median(dated) if dated else times.mtime_s or 0.0
 
     def _complete(self) -> None:

@@ -49,6 +49,18 @@ def test_years_are_completed_from_the_nearest_known_time() -> None:
     assert clock.year("vllm.log") == 2026
 
 
+def test_the_year_is_found_in_files_whose_own_times_were_lost_in_an_archive() -> None:
+    """Else a log that prints no year lies half a century before the scrapes beside it, and a stall looks like work."""
+    short, epoch = [Line(1, "INFO 11-29 10:00:10 [a.py:1] x")], 0.0
+    beside_utc = {
+        "vllm.log": times_in(short, epoch),
+        "health.csv": times_in([Line(1, "2026-11-29T10:00:10Z x")], epoch),
+    }
+    beside_name = {"vllm.log": times_in(short, epoch), "metrics-20261129T100010Z.prom": times_in([], epoch)}
+    for documents in (beside_utc, beside_name):
+        assert Clock(documents, dict.fromkeys(documents)).year("vllm.log") == 2026
+
+
 def test_a_log_across_new_year_stays_in_order() -> None:
     """Else the lines after midnight would come a year before those before it."""
     lines = [Line(1, "INFO 12-31 23:59:50 [a.py:1] x"), Line(2, "INFO 01-01 00:00:10 [a.py:1] x")]

@@ -17,8 +17,8 @@ _KILL_CODES = ("-9", "137")
 def absent_ranks(picture: Picture) -> dict[int, Cite]:
     """Ranks that should be in the newest whole table of their host and are not, with what shows it.
 
-    A table counts when it lists at least as many of the host's ranks as it lacks (a partial listing lacks most), or
-    when it lists the host's first process and nothing of an engine.
+    A table counts when it lists at least as many of the host's ranks as it lacks (a partial listing lacks most) and
+    does not end before them, or when it lists the host's first process and nothing of an engine.
     """
     known: dict[str | None, dict[int, Process]] = defaultdict(dict)
     for process, rank in picture.memo(processes).items():
@@ -26,11 +26,12 @@ def absent_ranks(picture: Picture) -> dict[int, Cite]:
     found: dict[int, Cite] = {}
     for host, table in picture.memo(newest_tables).items():
         present = {found_rank for row in table.rows if (found_rank := rank_of_row(picture, host, row)) is not None}
-        expected = set(known.get(host, {}))
-        if host is not None and len(known) == 1 and None in known:
-            expected = set(known[None])
+        mine = known[None] if set(known) == {None} else known.get(host, {})
+        expected = set(mine)
         absent = expected - present
         if present and len(present) >= len(absent):
+            if len(absent) > 1 and _ends_before(table, [mine[rank] for rank in absent]):
+                continue
             says = "is not in a process table that shows its peers"
         elif not present and _is_empty_host(table):
             absent = expected | picture.memo(direct_on).get(host, set()) | picture.memo(relayed_on).get(host, set())
@@ -40,6 +41,12 @@ def absent_ranks(picture: Picture) -> dict[int, Cite]:
         seen_alive = picture.memo(_dumped_ranks)
         found.update({rank: Cite(f"rank {rank} {says}", table.origin) for rank in absent - seen_alive})
     return found
+
+
+def _ends_before(table: ProcessTable, absent: list[Process]) -> bool:
+    """Whether a listing by pid ends before all of these processes: then it is cut, whatever its last row looks like."""
+    pids = [row.pid for row in table.rows]
+    return pids == sorted(pids) and all(pid > pids[-1] for _, pid in absent)
 
 
 def _dumped_ranks(picture: Picture) -> set[int]:

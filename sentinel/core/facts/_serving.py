@@ -307,15 +307,16 @@ def _logged(picture: Picture) -> Work | None:
         return None
     newest_s = max(last.at_s or 0.0 for last in newest)
     running, waiting, cites = 0, 0, []
+    ended: set[Origin] = set()  # an answer ends one request, however many printers were last heard just before it
     for last in newest:
         if newest_s - (last.at_s or 0.0) > 2 * picture.memo(limit_s) and not isinstance(last, EngineStats):
             continue  # a printer that went quiet long before the others has run out of work
-        load = batch_size(last) - completed(picture, last)
-        running += max(load, 0)
+        ended.update(seen.origin for seen in _answers(picture, last))
+        running += batch_size(last) - _probe_done(picture, last)
         waiting += _waiting(last)
         says = f"last line of {_named(last)}: running {batch_size(last)}, waiting {_waiting(last)}"
         cites.append(Cite(says, last.origin))
-    return Work(running, waiting, tuple(cites[:8]))
+    return Work(max(running - len(ended), 0), waiting, tuple(cites[:8]))
 
 
 def _named(step: Step) -> str:
@@ -343,25 +344,28 @@ TRANSFER_KEYS = ("#transfer-req", "#prealloc-req", "#inflight-req", "#transferri
 
 
 def completed(picture: Picture, last: Step) -> int:
-    """Requests of the last batch whose end the HTTP log shows right after it.
+    """Requests of the last batch whose end is shown right after it; a health probe ends with its prefill."""
+    return len(_answers(picture, last)) + _probe_done(picture, last)
 
-    An engine prints nothing when its last request ends, only the HTTP answer does; an answer long after the last line
-    belongs to a newer request. A health probe is a request of one token that ends with its prefill.
+
+def _answers(picture: Picture, last: Step) -> list[Notice]:
+    """HTTP answers right after a line: an engine prints nothing when its last request ends.
+
+    An answer long after the last line belongs to a newer request.
     """
     if isinstance(last, EngineStats) or last.at_s is None:
-        return 0
+        return []
     window_s = min(max(COMPLETES_WITHIN_S, picture.memo(limit_s) / timeline.SILENCE_FACTOR), picture.memo(limit_s))
-    answers = [
+    return [
         seen
         for seen in notices(picture, "request", "request_done", "http_error")
         if seen.at_s is not None and seen.engine == last.engine and seen.fields.get("method", "POST") == "POST"
-    ]
-    done = sum(
-        1 for seen in answers if 0.0 <= (seen.at_s or 0.0) - last.at_s <= window_s and "where" not in seen.fields
-    )
-    if is_probe(last) and _answered_probe(picture, last.at_s):
-        done += 1
-    return done
+        and 0.0 <= seen.at_s - last.at_s <= window_s and "where" not in seen.fields
+    ]  # fmt: skip
+
+
+def _probe_done(picture: Picture, last: Step) -> int:
+    return int(is_probe(last) and last.at_s is not None and _answered_probe(picture, last.at_s))
 
 
 def is_probe(step: Step) -> bool:
@@ -385,11 +389,6 @@ def probes(picture: Picture) -> list[HealthProbe]:
 def has_engine_log(picture: Picture) -> bool:
     """Whether any log of an engine was read."""
     return any(picture.has(kind) for kind in (Decode, Prefill, EngineStats, Phase, Notice))
-
-
-def cite(says: str, seen: Observation | timeline.Mark) -> Cite:
-    """A citation of one observation."""
-    return Cite(says, seen.origin)
 
 
 def first_origin(picture: Picture, *kinds: type[Observation]) -> Origin | None:

@@ -119,13 +119,30 @@ def _throttled(picture: Picture) -> Fact:
         return unknown(MISSING)
     if all(gpu.sm_mhz is None for gpu in found.values()):
         return unknown("SM clocks of the GPUs")
-    slow = [gpu for gpu in found.values() if gpu.state not in ("idle", "lost") and _is_slow(picture, gpu, found)]
+    slow = picture.memo(_slow_gpus)
     fact = _ranks(picture, slow)
-    cites = tuple(
+    return Fact(value=fact.value, cites=_cite_clocks(slow) or fact.cites, missing=fact.missing)
+
+
+def _any_throttled(picture: Picture) -> Fact:
+    """Also where no evidence tells which rank uses which GPU."""
+    found = picture.memo(_engine_gpus)
+    if all(gpu.sm_mhz is None for gpu in found.values()):
+        return unknown("SM clocks of the GPUs")
+    slow = picture.memo(_slow_gpus)
+    return Fact(value=bool(slow), cites=_cite_clocks(slow or list(found.values())))
+
+
+def _slow_gpus(picture: Picture) -> list[Gpu]:
+    found = picture.memo(_engine_gpus)
+    return [gpu for gpu in found.values() if gpu.state not in ("idle", "lost") and _is_slow(picture, gpu, found)]
+
+
+def _cite_clocks(found: list[Gpu]) -> tuple[Cite, ...]:
+    return tuple(
         Cite(f"{gpu.says}, {gpu.sm_mhz or 0:.0f} MHz, clock limits 0x{gpu.throttle:x}", gpu.origin)
-        for gpu in slow[:CITED]
+        for gpu in found[:CITED]
     )
-    return Fact(value=fact.value, cites=cites or fact.cites, missing=fact.missing)
 
 
 def _is_slow(picture: Picture, gpu: Gpu, found: dict[Device, Gpu]) -> bool:
@@ -237,6 +254,8 @@ FACTS: tuple[FactSpec, ...] = (
     _spec("gpu.reset_ranks", "ranks", "Ranks whose GPU asks for a reset, by nvidia-smi.", _reset_ranks),
     _spec("gpu.throttled_ranks", "ranks", "Ranks whose GPU runs far below the clock of its peers or of its past.",
           _throttled),
+    _spec("gpu.throttled", "bool", "Some GPU of the engine runs far below the clock of its peers or of its past.",
+          _any_throttled),
     _spec("gpu.unwaiting_ranks", "ranks", "Ranks whose GPU is hardly busy in each step while their peers' GPUs wait.",
           _unwaiting),
     _spec("gpu.all_spinning", "bool", "Every GPU of the engine is busy with waiting.", _all("spin")),

@@ -16,7 +16,7 @@ from sentinel.core.facts._kernel_order import (
     rank_of_event,
     unread_hosts,
 )  # fmt: skip
-from sentinel.core.facts._moments import failure_s, moment_s
+from sentinel.core.facts._moments import failure_s, in_order, moment_s
 from sentinel.core.facts._placing import rank_of_pid
 from sentinel.core.picture import Picture
 from sentinel.core.syscalls import is_storage_wait
@@ -26,6 +26,7 @@ from sentinel.model.observation import DeviceCounters, KernelEvent, KernelLog
 
 MISSING = "the kernel log of every host"
 CITED = 8
+OOM_KILLS = "memory.events.oom_kill"
 _NIC = ("link_down", "nic_health", "cable")
 _STORAGE = ("nvme", "io_error", "nfs")
 _STORAGE_TASKS = (
@@ -171,18 +172,36 @@ def _oom_ranks(picture: Picture) -> Fact:
     return _ranks(picture, kills, "the rank of the killed process")
 
 
+def _cgroup_events(picture: Picture) -> list[DeviceCounters]:
+    """The newest memory.events of each cgroup that was looked at."""
+    newest = {
+        (seen.host, seen.device): seen
+        for seen in in_order(picture, picture.all(DeviceCounters))
+        if seen.family == "cgroup" and OOM_KILLS in seen.values
+    }
+    return list(newest.values())
+
+
+def _cgroup_oom(picture: Picture) -> Fact:
+    """A cgroup counts its OOM kills since it was made, whether anybody reads the kernel log or not."""
+    found = picture.memo(_cgroup_events)
+    if not found:
+        return unknown("memory.events of the engine's cgroup")
+    counted = [seen for seen in found if seen.values[OOM_KILLS] > 0]
+    cites = tuple(Cite(f"cgroup {seen.device}: oom_kill {seen.values[OOM_KILLS]:.0f}", seen.origin)
+                  for seen in counted or found)  # fmt: skip
+    return Fact(value=bool(counted), cites=cites[:CITED])
+
+
 def _oom_hosts(picture: Picture) -> Fact:
-    counted = [
-        seen for seen in picture.all(DeviceCounters)
-        if seen.family == "cgroup" and seen.values.get("memory.events.oom_kill", 0) > 0 and seen.host is not None
-    ]  # fmt: skip
+    counted = [seen for seen in picture.memo(_cgroup_events) if seen.values[OOM_KILLS] > 0 and seen.host is not None]
     if _blind(picture) and not counted:
         return unknown(MISSING)
     fact = _hosts(picture, picture.memo(_oom_kills)) if not _blind(picture) else Fact(value=())
     named = fact.value if isinstance(fact.value, tuple) else ()
     hosts = {str(host) for host in named} | {seen.host for seen in counted if seen.host is not None}
     cites = fact.cites + tuple(
-        Cite(f"{seen.values['memory.events.oom_kill']:.0f} OOM kills in cgroup {seen.device}", seen.origin)
+        Cite(f"{seen.values[OOM_KILLS]:.0f} OOM kills in cgroup {seen.device}", seen.origin)
         for seen in counted
     )
     return Fact(
@@ -289,6 +308,8 @@ FACTS: tuple[FactSpec, ...] = (
     _spec("kernel.oom_ranks", "ranks", "Ranks whose process the OOM killer ended.", _oom_ranks),
     _spec("kernel.oom_killed", "bool", "The OOM killer ended a process of the engine.", _oom_killed),
     _spec("kernel.oom_hosts", "hosts", "Hosts on which the OOM killer ended something.", _oom_hosts),
+    _spec("kernel.cgroup_oom", "bool", "A cgroup's memory.events counts processes that the OOM killer ended.",
+          _cgroup_oom),
     _spec("kernel.oom_other", "requests", "Names of killed processes that are none of the engine's.", _oom_other),
     _spec("kernel.hung_hosts", "hosts", "Hosts with tasks hung in the kernel, or CPUs locked up.", _hung_hosts),
     _spec("kernel.storage_hosts", "hosts", "Hosts whose storage fails, or hangs its users.", _storage_hosts),

@@ -92,7 +92,18 @@ def _booting(picture: Picture) -> Fact:
         shown: Observation | None = next(iter((*ready, *picture.memo(serving.steps), *now.lines)), None)
         cites = () if shown is None else (Cite("the start was completed", shown.origin),)
         return Fact(value=False, cites=cites)
+    if _goes_on_elsewhere(picture, now):
+        return unknown("the log of the front end or of rank 0, which says when the engine is ready")
     return Fact(value=True, cites=_current_cites(now))
+
+
+def _goes_on_elsewhere(picture: Picture, now: Boot) -> bool:
+    """Only ranks other than the first were heard, and each ended its last phase: they never say that they serve."""
+    speakers = {seen.tags: seen for seen in now.lines}
+    return all(
+        tags is not None and picture.identity.global_rank(tags) != 0 and last.edge == "end"
+        for tags, last in speakers.items()
+    )
 
 
 def _current_cites(now: Boot) -> tuple[Cite, ...]:
@@ -136,6 +147,9 @@ def _moving(picture: Picture) -> Fact:
     last = max(timed, key=lambda seen: seen.at_s or 0.0)
     quiet_s = end_s - (last.at_s or 0.0)
     within_s = max(MOVES_WITHIN_S, ITEMS_WITHIN * _item_s(last))
+    if quiet_s <= 0.0 and last.percent is None:
+        # The evidence ends with this line; what came after it nobody looked at.
+        return unknown("two samples of the processes' read counters", "a look at the log some seconds later")
     if quiet_s <= within_s and last.edge != "begin":
         says = f"{last.phase} still advanced at {clock(last.at_s or 0.0)}, {quiet_s:.0f} s before the end"
         return Fact(value=True, cites=(Cite(says, last.origin),))

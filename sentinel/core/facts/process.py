@@ -242,6 +242,28 @@ def _all_alive(picture: Picture) -> Fact:
     return Fact(value=True, cites=tuple(cites[:CITED]))
 
 
+def _all_gone(picture: Picture) -> Fact:
+    """A corpse that nobody can place counts for a rank of which nothing was seen."""
+    known, absent = picture.memo(ranks), picture.memo(absent_ranks)
+    dead = {one.rank for one in known.values() if one.state in ("Z", "X")} | set(absent)
+    living = [one for one in known.values() if one.rank not in dead and one.state != "?"]
+    if living:
+        cites = [Cite(f"rank {one.rank}: state {one.state}", one.origin) for one in living]
+        return Fact(value=False, cites=tuple(cites[:CITED]))
+    corpses = [
+        (row, table.origin)
+        for table in picture.memo(newest_tables).values()
+        for row in table.rows
+        if row.state[:1] in ("Z", "X") and rank_of_row(picture, table.host, row) is None
+    ]
+    unseen = set(picture.memo(world)) - dead
+    if not dead or len(unseen) > len(corpses):
+        return unknown(MISSING)
+    cites = [*absent.values(), *(Cite(f"rank {one.rank}: state {one.state}", one.origin) for one in known.values())]
+    cites += [Cite(f"process {row.pid}: state {row.state}", origin) for row, origin in corpses]
+    return Fact(value=True, cites=tuple(cites[:CITED]))
+
+
 def _frontend_busy(picture: Picture) -> Fact:
     """A process that answers requests keeps a CPU busy."""
     served = {int(pid) for table in picture.all(Sockets) for pid in (*table.backlog_by_pid, *table.unread_by_pid)}
@@ -292,6 +314,7 @@ FACTS: tuple[FactSpec, ...] = (
           "Processes that drive ranks and are none themselves, stopped by a signal, traced or frozen.", _stopped_cores),
     _spec("process.traced_ranks", "ranks", "Ranks whose process is held or watched by a tracer.", _traced),
     _spec("process.gone_ranks", "ranks", "Ranks whose process is a corpse or missing among its peers.", _gone),
+    _spec("process.all_gone", "bool", "No rank has a process left.", _all_gone),
     _spec("process.killed_ranks", "ranks", "Ranks whose process was ended by SIGKILL or the OOM killer.", _killed),
     _spec("process.dstate_ranks", "ranks", "Ranks with a thread in uninterruptible sleep.", _dstate),
     _spec("process.dstate_hosts", "hosts", "Hosts with a process in uninterruptible sleep.", _dstate_hosts),

@@ -337,7 +337,16 @@ def _counters(picture: Picture, *, want: bool) -> Fact:
     return Fact(value=False, cites=(Cite("the last two scrapes were compared", known[0][0].after.origin),))
 
 
+def _seen(picture: Picture) -> Fact:
+    """Without it nothing can be said to have happened before or after the stall."""
+    t0 = picture.memo(timeline.progress).t0
+    if t0 is None:
+        return unknown(PROGRESS)
+    return Fact(value=True, cites=(Cite(f"last progress ({t0.kind}) at {clock(t0.at_s)}", t0.origin),))
+
+
 FACTS: tuple[FactSpec, ...] = (
+    FactSpec(name="progress.seen", unit="bool", compute=_seen, about="The evidence shows progress, and so its end."),
     FactSpec(name="progress.stopped", unit="bool", compute=_stopped,
              about="Work is outstanding and nothing has progressed for longer than the limit."),
     FactSpec(name="progress.advancing", unit="bool", compute=_advancing,

@@ -12,6 +12,9 @@ from sentinel.core.stack_views import RankView, StackViews, views, where
 MEETING = frozenset({"gpu_wait", "collective", "control_broadcast", "nccl_host", "comm_init"})
 """Places in which a rank can only wait for something that others or its GPU must do."""
 
+FEW_RANKS, FEW_SHARE = 4, 4
+"""Ranks in another collective than most are the odd ones when they are few: this many, or this part of all."""
+
 COLLECTIVES = frozenset({"collective", "control_broadcast", "nccl_host", "comm_init"})
 APART = frozenset(
     {"lock", "file_io", "socket", "native_call", "sleep", "compile", "gc", "grammar", "kv_transfer", "load", "pause"}
@@ -102,7 +105,10 @@ def _odd_collective_ranks(picture: Picture) -> Fact:
     found = picture.memo(split_groups)
     if len(picture.memo(views).ranks) < 2:
         return unknown("stacks of at least two ranks")
+    apart = sum(len(group.members) for group in found[1:])
     clear = len(found) > 1 and len(found[0].members) > len(found[1].members)
+    # Half of a large world that stands elsewhere names nobody.
+    clear = clear and (apart <= FEW_RANKS or apart * FEW_SHARE <= apart + len(found[0].members))
     odd = [view for group in found[1:] for view in group.members] if clear else []
     shown = [*odd, *(group.members[0] for group in found[:1])] or list(picture.memo(views).ranks.values())
     return Fact(value=tuple(sorted(view.rank for view in odd)), cites=cites(shown))
