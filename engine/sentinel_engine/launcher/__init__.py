@@ -1,0 +1,1 @@
+"""Starts, shows and stops one engine on several nodes from one file, `cluster.toml`."""

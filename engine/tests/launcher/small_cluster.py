@@ -1,0 +1,131 @@
+"""A small model, its slices and a cluster file on one machine, and a worker that a test scripts.
+
+The scripted worker stands for engines that misbehave on request: it serves, never gets ready, ends
+by itself or ignores SIGTERM. Everything around it is the launcher as it is shipped.
+"""
+
+import json
+import os
+import socket
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sentinel_engine
+from sentinel_engine.config import parse_config
+from sentinel_engine.launcher.checks import tables
+from sentinel_engine.modelfile import load_model_config
+from sentinel_engine.rowstore import Header, formula_source, write_table
+from sentinel_engine.rowstore.writer import Provenance
+from sentinel_engine.stage import model_digest
+
+SIZES = {
+    "name": "small", "dim": 8, "layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 4, "experts": 2,
+    "experts_per_token": 1, "expert_hidden": 8, "shared_hidden": 8, "engram_layers": [1],
+    "engram_heads_per_order": 2, "engram_rows": 997, "engram_dim": 32, "draft_hidden": 8,
+}  # fmt: skip
+PACKAGE = Path(sentinel_engine.__file__).parents[1]
+WORKER = """
+import json, os, signal, socket, sys, threading
+sys.path.insert(0, {tests!r})
+kind = os.environ.get("SCRIPTED_WORKER", "serve")
+config = json.load(open(sys.argv[sys.argv.index("--config") + 1]))
+print("scripted worker", kind, sys.argv[sys.argv.index("--rank") + 1], flush=True)
+if kind.startswith("exit"):
+    sys.exit(int(kind[4:]))
+signal.signal(signal.SIGTERM, signal.SIG_IGN if kind == "deaf" else lambda *_: os._exit(0))
+if kind in ("serve", "deaf") and sys.argv[sys.argv.index("--rank") + 1].startswith("0"):
+    import uvicorn
+    from tiny_server import Behaviour, application
+    listener = socket.create_server((config["host"], config["port"]))
+    server = uvicorn.Server(uvicorn.Config(application(Behaviour()), log_level="error"))
+    threading.Thread(target=server.run, kwargs={{"sockets": [listener]}}, daemon=True).start()
+while True:
+    signal.pause()
+"""
+
+
+def free_port() -> int:
+    """A port on which nothing listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def interpreter(folder: Path, prefix: str = "") -> Path:
+    """A `python` that is this one, except that the engine's worker is the scripted one.
+
+    `prefix` is a command that wraps it, such as one that takes rights away.
+    """
+    script = folder / "worker.py"
+    script.write_text(WORKER.format(tests=str(Path(__file__).parent)))
+    program = folder / "python"
+    program.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH={PACKAGE}\nif [ "$2" = sentinel_engine.worker ]; then\n'
+        f'shift 2; exec {sys.executable} {script} "$@"\nfi\nexec {prefix} {sys.executable} "$@"\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+@dataclass
+class SmallCluster:
+    """Files of a cluster below one folder; change `top`, `engine` or a node, then `write`."""
+
+    folder: Path
+    nodes: list[dict[str, Any]]
+    top: dict[str, Any] = field(default_factory=dict)
+    engine: dict[str, Any] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+
+    def write(self) -> str:
+        """The path of the cluster file, written anew."""
+        lines = [f"{key} = {json.dumps(value)}" for key, value in self.top.items()]
+        for name, table in (("engine", self.engine), ("env", self.env)):
+            lines += [f"[{name}]", *(f"{key} = {json.dumps(v)}" for key, v in table.items())]
+        for node in self.nodes:
+            lines += ["[[nodes]]", *(f"{key} = {json.dumps(v)}" for key, v in node.items()
+                                     if not isinstance(v, dict))]  # fmt: skip
+            for key, value in node.items():
+                if isinstance(value, dict):
+                    lines += [f"[nodes.{key}]", *(f"{k} = {json.dumps(v)}"
+                                                  for k, v in value.items())]  # fmt: skip
+        path = self.folder / "cluster.toml"
+        path.write_text("\n".join(lines) + "\n")
+        return str(path)
+
+    def command(self, verb: str, *more: str) -> list[str]:
+        """Arguments of `sentinel-engine`, plans kept below the folder."""
+        return ["--json", verb, self.write(), "--state", str(self.folder / "plans"), *more]
+
+
+def write_slices(folder: Path, rows: Path, ranks: range, world: int) -> None:
+    """The slices that these ranks need."""
+    rows.mkdir()
+    settings = {"rows": str(rows), "runtime_dir": "/tmp", "model": str(folder), "world": world}
+    row_format = load_model_config(folder).row_format
+    origin = Provenance(hash_parameters={}, source={}, source_digest=model_digest(folder))
+    for table in tables(parse_config(settings), ranks):
+        header = Header(layer=table.layer, row_format=row_format, slice=table.slice)
+        write_table(table.path, header, formula_source(header), provenance=origin)
+
+
+def small_cluster(folder: Path, *, prefix: str = "") -> SmallCluster:
+    """Two nodes with one rank each on this host, loopback addresses of their own."""
+    python = interpreter(folder, prefix)
+    nodes = []
+    for rank, name in enumerate(("one", "two")):
+        home = folder / name
+        model = home / "model"
+        model.mkdir(parents=True)
+        (model / "config.json").write_text(json.dumps(SIZES))
+        (model / "model.safetensors").write_bytes(b"the weights")
+        write_slices(model, home / "rows", range(rank, rank + 1), 2)
+        nodes.append({
+            "name": name, "address": f"127.0.0.{rank + 1}", "ranks": 1, "python": str(python),
+            "model": str(model), "rows": str(home / "rows"), "state": str(home / "state"),
+        })  # fmt: skip
+    top = {"name": f"small-{os.getpid()}", "master_port": free_port(), "memory_floor_bytes": 0,
+           "ready_s": 60, "stop_s": 20}  # fmt: skip
+    return SmallCluster(folder, nodes, top, {"port": free_port(), "host": "127.0.0.1"})
