@@ -91,7 +91,9 @@ def breaks_rhythm(sequence: Sequence) -> bool | None:
 def _breaks(tokens: list[Token] | list[tuple[tuple[object, ...], str]]) -> bool | None:
     """The rarest call that comes again and again (a broadcast once a step) cuts the calls into steps."""
     counts: Counter[object] = Counter(tokens)
-    rare = [token for token, count in counts.items() if count > FEWEST_SEGMENTS]
+    half = len(tokens) // 2
+    everywhere = set(tokens[:half]) & set(tokens[half:])
+    rare = [token for token, count in counts.items() if count > FEWEST_SEGMENTS and token in everywhere]
     if len(counts) < 2 or not rare:
         return None
     cut = min(rare, key=lambda token: counts[token])

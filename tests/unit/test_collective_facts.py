@@ -70,6 +70,33 @@ def test_a_host_that_runs_ahead_in_rhythm_has_no_extra_call() -> None:
     assert fact(picture, "collective.extra_ranks") == ()
 
 
+def test_of_two_ranks_the_one_that_breaks_its_own_rhythm_made_a_call_too_many() -> None:
+    """False in production: the rank that did nothing wrong would be blamed when every step has sizes of its own."""
+    world = World(2)
+    world.open("control", range(2), split=True)
+    for step in range(12):
+        for _ in range(4):
+            world.all(count=4096 * (step + 1))
+        if step == 11:
+            world.call(1, count=4096 * (step + 1))
+        world.all(op="AllGather", count=32320 * (step + 1))
+        world.all("control", op="Broadcast", count=1)
+    picture = judged(world)
+    assert fact(picture, "collective.extra_ranks") == (1,)
+    assert fact(picture, "collective.divergent_ranks") == (1,)
+
+
+def test_communicators_joined_by_guess_that_part_long_before_the_end_are_not_one() -> None:
+    """False in production: without init lines, two sub-groups that never shared a call would be called diverged."""
+    world = World(4, init=False)
+    for _ in range(400):
+        for rank in range(4):
+            world.call(rank, count=4096 if rank < 2 else 8192)
+    picture = judged(world)
+    assert fact(picture, "collective.mismatch") in (None, False)
+    assert fact(picture, "collective.comparable") is False
+
+
 def test_with_two_ranks_another_size_is_a_mismatch_of_which_neither_is_named() -> None:
     """False in production: one of two equally odd ranks would be called the culprit."""
     world = World(2)

@@ -49,6 +49,22 @@ def test_a_bar_that_moves_to_the_end_is_life_and_one_that_stopped_is_not() -> No
     assert value(boot(text, end="10:40:00"), "moving") is False
 
 
+def test_a_line_that_the_evidence_ends_with_does_not_show_that_the_start_goes_on() -> None:
+    """False would mean that a start which stands right after its newest line is told to wait for ever."""
+    picture = picture_of(*read(sglang_log.PARSER, BOOT + LOADED))
+    assert (value(picture, "booting"), value(picture, "moving")) == (True, None)
+
+
+def test_the_log_of_a_rank_that_never_says_ready_does_not_say_that_it_starts() -> None:
+    """False would mean that a hung engine, of which only the second rank's log was kept, is told to wait."""
+    ended = CAPTURE.replace("begin. This can take up to several minutes.", "end. Time elapsed: 9 s.")
+    whole = BOOT + LOADED + CAPTURE + ended
+    second = "".join(line for line in whole.replace("TP0", "TP1").splitlines(keepends=True) if " TP1]" in line)
+    assert value(boot(second, end="10:20:00"), "booting") is None
+    assert value(boot(second.replace(ended.replace("TP0", "TP1"), ""), end="10:20:00"), "booting") is True
+    assert value(boot(whole, end="10:20:00"), "booting") is True
+
+
 def test_bytes_read_and_compilers_are_life_without_a_bar() -> None:
     """False would mean that page faults of a mapped checkpoint pass for a hang."""
     reads = [

@@ -54,6 +54,20 @@ def test_tensor_parallel_ranks_report_one_batch_and_data_parallel_ranks_several(
     assert value(picture_of(Scrape(origin=Origin("m"), samples=samples)), "work.running") == 6.0
 
 
+def test_one_answer_ends_one_request_whatever_the_number_of_printers() -> None:
+    """False would mean that a data-parallel engine with work left counts as idle once one answer came back."""
+    lines = [
+        Decode(origin=Origin("engine.log", dp), at_s=at("10:00:00"), engine="sglang", tags=Tags(dp=dp), running=2)
+        for dp in range(4)
+    ]
+    answers = [
+        Notice(origin=Origin("engine.log", 9 + n), at_s=at("10:00:01"), engine="sglang", notice="request", text="POST",
+               fields={"method": "POST", "path": "/generate"})
+        for n in range(3)
+    ]  # fmt: skip
+    assert value(picture_of(*lines, *answers, now_s=at("10:30:00")), "work.running") == 5.0
+
+
 def test_requests_without_an_answer_are_named_and_answered_ones_are_not() -> None:
     """False would mean that the wrong request is aborted."""
     text = (

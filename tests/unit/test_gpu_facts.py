@@ -173,6 +173,18 @@ def test_a_hot_gpu_far_below_its_peers_is_throttled() -> None:
     assert fact(FACTS, "gpu.throttled_ranks", capped).value == ()
 
 
+def test_a_throttled_gpu_is_seen_where_nothing_tells_whose_it_is() -> None:
+    """False: an engine that one hot GPU slows down would be called healthy."""
+    samples = [gpu(index, T0 + step, 99, mem_util_percent=40.0, sm_mhz=mhz, throttle=bits)
+               for index, mhz, bits in ((0, 1980.0, 0), (1, 400.0, 0x20)) for step in range(3)]  # fmt: skip
+    made = picture(*decode_until(T0 + 3), *samples)
+
+    assert fact(FACTS, "gpu.throttled", made).value is True
+    assert fact(FACTS, "gpu.throttled_ranks", made).value is None
+    assert fact(FACTS, "gpu.throttled", picture(*samples[:3])).value is False
+    assert fact(FACTS, "gpu.throttled", picture()).value is None
+
+
 def test_a_lost_gpu_is_found_from_samples_and_from_failed_handles() -> None:
     """False: the drained host would keep its broken GPU."""
     failed = GpuHealth(origin=HERE, pci="0000:2b:00.0", lost=True, text="device handle")

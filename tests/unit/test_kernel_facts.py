@@ -169,6 +169,19 @@ def test_a_cgroup_that_counts_kills_is_enough_for_the_host() -> None:
     assert fact(FACTS, "kernel.oom_hosts", picture(counted)).value == ("b",)
 
 
+def test_a_cgroup_counts_kills_where_nobody_read_the_kernel_log() -> None:
+    """False: a container's memory limit would pass for a crash without a reason."""
+
+    def counted(kills: float) -> Picture:
+        return picture(
+            DeviceCounters(origin=HERE, family="cgroup", device="c", values={"memory.events.oom_kill": kills})
+        )
+
+    assert fact(FACTS, "kernel.cgroup_oom", counted(1.0)).value is True
+    assert fact(FACTS, "kernel.cgroup_oom", counted(0.0)).value is False
+    assert fact(FACTS, "kernel.cgroup_oom", picture()).value is None
+
+
 def test_storage_is_seen_in_drives_and_in_hung_tasks() -> None:
     """False: a failing disk would be taken for a failing engine."""
     hung = event("hung_task", T0 + 130, pid=101, comm="python3", device="nfs_wait_bit_killable")

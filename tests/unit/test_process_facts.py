@@ -54,6 +54,28 @@ def test_a_stopped_process_is_seen_in_its_state(state: str) -> None:
     assert fact(PROCESS, "process.spinning_ranks", made).value == (0, 1, 3)
 
 
+def test_an_engine_of_which_nothing_is_left_is_told_from_one_that_lost_a_rank() -> None:
+    """False: a finished run would be reported as the crash of whatever rank was listed."""
+    corpse = ProcessRow(pid=29, ppid=10, state="Z", command="[python3] <defunct>")
+
+    assert fact(PROCESS, "process.all_gone", picture(table(LAUNCHER, rank(0, "Z"), rank(1, "Z")))).value is True
+    assert fact(PROCESS, "process.all_gone", picture(table(LAUNCHER, rank(0, "Z"), rank(1)))).value is False
+    assert fact(PROCESS, "process.all_gone", picture(table(LAUNCHER, corpse, rank(1, "Z")))).value is True
+    assert fact(PROCESS, "process.all_gone", picture(table(LAUNCHER, rank(0, "Z"), rank(2, "Z")))).value is True
+    assert fact(PROCESS, "process.all_gone", picture()).value is None
+
+
+def test_a_listing_that_ends_before_several_ranks_was_cut() -> None:
+    """False: a table whose last rows were lost in copying would accuse every rank that stood in them."""
+    known = [Notice(origin=HERE, pid=20 + n, rank=n, engine="sglang", notice="other", text="x") for n in range(4)]
+
+    assert fact(PROCESS, "process.gone_ranks", picture(*known, table(LAUNCHER, rank(0), rank(1)))).value == ()
+    assert fact(PROCESS, "process.gone_ranks", picture(*known, table(LAUNCHER, rank(0), rank(3)))).value == (1, 2)
+    assert fact(PROCESS, "process.gone_ranks", picture(*known, table(LAUNCHER, rank(0), rank(1), rank(2)))).value == (
+        3,
+    )
+
+
 def core(state: str) -> tuple[ProcessRow, ...]:
     api = ProcessRow(pid=10, ppid=1, state="Sl", command="python3 /usr/bin/vllm serve model --tensor-parallel-size 2")
     driver = ProcessRow(pid=11, ppid=10, state=state, command="VLLM::EngineCore")

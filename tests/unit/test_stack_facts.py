@@ -5,7 +5,7 @@ import pytest
 from sentinel.core.fact import Fact, FactSpec, Value
 from sentinel.core.facts import stack_groups, stack_threads, stacks
 from sentinel.core.picture import Picture
-from sentinel.model.observation import GpuKernels, Origin, ProcessRow, ProcessTable, Stack, Tags
+from sentinel.model.observation import GpuKernels, NcclComm, Origin, ProcessRow, ProcessTable, Stack, Tags
 from tests.unit.stack_texts import CORE_LOOP, SGLANG_LOOP, VLLM_LOOP, dump, note, picture_of, thread_of
 
 FACTS: dict[str, FactSpec] = {spec.name: spec for each in (stacks, stack_groups, stack_threads) for spec in each.FACTS}
@@ -95,6 +95,34 @@ def test_two_control_collectives_at_once_are_a_split() -> None:
     assert value("stack.split", *texts) is True
     assert value("stack.odd_collective_ranks", *texts) == (2,)
     assert value("stack.waiting_ranks", *texts) == (0, 1, 2, 3)
+
+
+def test_half_of_a_large_world_elsewhere_names_nobody() -> None:
+    """False: thirteen of thirty-two ranks are accused because nineteen were met somewhere else."""
+    many = [rank(number, CHECK if number < 13 else BROADCAST) for number in range(32)]
+    few = [rank(number, CHECK if number < 3 else BROADCAST) for number in range(32)]
+
+    assert value("stack.split", *many) is True
+    assert value("stack.odd_collective_ranks", *many) == ()
+    assert value("stack.odd_collective_ranks", *few) == (0, 1, 2)
+
+
+def test_the_last_process_of_the_same_program_is_the_missing_rank() -> None:
+    """False: the one rank that never joined, and so never said its number, is not named."""
+    made = picture_of(*(dump("python3 engine.py", frames, pid=50 + n) for n, frames in enumerate((WAIT, LOCKED, WAIT))))
+    for number in (0, 2):
+        note = NcclComm(
+            origin=Origin("x"),
+            pid=50 + number,
+            comm="0x1",
+            comm_id="0xa",
+            comm_rank=number,
+            nranks=3,
+            event="init_start",
+        )
+        made.note(note)
+
+    assert fact("stack.place_lock_ranks", made).value == (1,)
 
 
 def test_a_parked_scheduler_leaves_the_others_in_its_broadcast() -> None:
