@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sentinel.agent import procfs
+from sentinel.agent.journal_follow import PREFIX
 from sentinel.engines import ADAPTERS
 from sentinel.engines.adapter import Adapter, ProcessView
 from sentinel.model.engine import Engine, EngineProcess, ProcessId
@@ -142,19 +143,35 @@ class Discovery:
         )
 
     def _log_of(self, root: ProcessView) -> str | None:
-        """The file that stderr or stdout goes to, or the container's json-file; None for pipes and terminals."""
+        """The file or journal that stderr or stdout goes to, or the container's json-file; None for pipes."""
         for name in ("fd/2", "fd/1"):
             target = procfs.link(root.id.pid, name, self.proc)
             if target is not None and target.startswith("/") and not target.startswith("/dev/"):
                 inside = Path(target)
                 through_root = self.proc / str(root.id.pid) / "root" / target.lstrip("/")
                 return str(inside if inside.is_file() else through_root)
+            if target is not None and self._is_journal(root, target):
+                return self._in_journal(root.id.pid)
         container = self._container_of(root.id.pid)
         if container is not None:
             path = DOCKER_LOGS / container / f"{container}-json.log"
             if path.is_file():
                 return str(path)
         return None
+
+    def _is_journal(self, root: ProcessView, target: str) -> bool:
+        """Whether a descriptor is the stream to journald that systemd opened for this process and named to it."""
+        inode = root.environ.get("JOURNAL_STREAM", "").partition(":")[2]
+        return bool(inode) and target == f"socket:[{inode}]"
+
+    def _in_journal(self, pid: int) -> str | None:
+        """All of a service writes under its control group, the processes that the engine starts included."""
+        try:
+            text = (self.proc / str(pid) / "cgroup").read_text(errors="replace")
+        except OSError:
+            return None
+        groups = [line.rpartition(":")[2] for line in text.splitlines() if line.startswith(("0::", "1:name=systemd:"))]
+        return f"{PREFIX}_SYSTEMD_CGROUP={groups[0]}" if groups else None
 
     def _container_of(self, pid: int) -> str | None:
         try:

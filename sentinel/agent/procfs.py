@@ -11,7 +11,7 @@ from sentinel.engines.adapter import ProcessView
 from sentinel.model.engine import ProcessId
 
 PROC = Path("/proc")
-ENVIRON_PREFIXES = ("NCCL_", "SGLANG_", "SGL_", "VLLM_", "TORCH_", "CUDA_", "SENTINEL_")
+ENVIRON_PREFIXES = ("NCCL_", "SGLANG_", "SGL_", "VLLM_", "TORCH_", "CUDA_", "SENTINEL_", "JOURNAL_STREAM")
 _PREFIXES = tuple(prefix.encode() for prefix in ENVIRON_PREFIXES)
 TREE_MAX = 4096
 STACK_TOOLS = frozenset({"py-spy", "eu-stack", "pystack"})

@@ -5,6 +5,7 @@ Nothing here attaches to a process. Opening `/proc/PID/mem` asks the kernel the 
 """
 
 import os
+import shutil
 import socket
 import threading
 import time
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sentinel.agent import ladder, procfs, ras
+from sentinel.agent.journal_follow import COMMAND, PREFIX
 from sentinel.agent.sources import kernel
 from sentinel.model.engine import Engine, EngineProcess
 
@@ -98,6 +100,10 @@ def _log(engine: Engine) -> Check:
     if path is None:
         fix = "send the engine's output to a file (`>> engine.log 2>&1`)"
         return Check(what="engine log", ok=False, says="goes to a pipe or a terminal", fix=fix, engine=engine.key)
+    if path.startswith(PREFIX):
+        why = "" if shutil.which(COMMAND[0]) else f"{COMMAND[0]} is not installed"
+        fix = "install systemd's journalctl, or send the engine's output to a file" if why else ""
+        return Check(what="engine log", ok=not why, says=why or path, fix=fix, engine=engine.key)
     why = _why_not(Path(path), os.O_RDONLY | os.O_NONBLOCK)
     fix = f"let the agent read it: setfacl -m u:{os.geteuid()}:r {path}" if why else ""
     return Check(what="engine log", ok=not why, says=why or path, fix=fix, engine=engine.key)

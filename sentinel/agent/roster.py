@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from sentinel.agent.ring import Ring
 from sentinel.agent.source import Source
@@ -47,7 +46,7 @@ def engine_sources(config: Config, engine: Engine, ring: Ring, wonders: Callable
     wanted = config.sources
     log = next((process.log for process in engine.processes if process.log), None)
     if wanted.engine_log and log is not None:
-        yield f"log:{engine.key}", partial(EngineLog, engine, Path(log), ring)
+        yield f"log:{engine.key}", partial(EngineLog, engine, log, ring)
     if wanted.metrics and engine.url is not None:
         every_s = config.timing.scrape_every_s / config.timing.time_scale
         yield f"metrics:{engine.key}", partial(Metrics, engine, ring, every_s)

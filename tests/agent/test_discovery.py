@@ -41,6 +41,18 @@ def test_a_rank_that_dies_is_missing_from_the_next_scan(tmp_path: Path) -> None:
     assert after.key == before.key
 
 
+def test_a_service_that_writes_to_the_journal_is_followed_there(tmp_path: Path) -> None:
+    """If false, an engine that systemd runs would have no log, and its silence would be seen by its counters alone."""
+    tree = ProcTree(tmp_path)
+    group, stream = "0::/system.slice/llm.service", "socket:[4711]"
+    sglang(tree, environ="JOURNAL_STREAM=9:4711", cgroup=group, log=stream)
+    sglang(tree, pid=200, environ="JOURNAL_STREAM=9:4712", cgroup=group, log=stream)
+    here, elsewhere = Discovery(proc=tmp_path).scan()
+
+    assert here.processes[0].log == "journal:_SYSTEMD_CGROUP=/system.slice/llm.service"
+    assert elsewhere.processes[0].log is None
+
+
 def test_an_engine_that_ends_is_gone(tmp_path: Path) -> None:
     """If false, the agent would suspect engines that were shut down."""
     tree = ProcTree(tmp_path)

@@ -69,7 +69,7 @@ def test_lines_that_arrive_carry_their_arrival_and_old_ones_their_own_time(tmp_p
     """If false, an agent started during a hang would take old lines for fresh progress."""
     log = tmp_path / "log"
     log.write_text(line(prints.decode(4, 100, 50.0)))
-    source = EngineLog(engine(), log, Ring(tmp_path / "ring"))
+    source = EngineLog(engine(), str(log), Ring(tmp_path / "ring"))
     (old,) = [seen for seen in asked(source) if isinstance(seen, Decode)]
     with log.open("a") as file:
         file.write(line(prints.decode(4, 200, 50.0)))
@@ -83,7 +83,7 @@ def test_a_line_carries_the_time_at_which_it_was_written(tmp_path: Path) -> None
     """If false, a silence would begin up to half a second late, at the poll that found the last line."""
     log = tmp_path / "log"
     log.write_text(line(prints.decode(4, 100, 50.0)))
-    source = EngineLog(engine(), log, Ring(tmp_path / "ring"))
+    source = EngineLog(engine(), str(log), Ring(tmp_path / "ring"))
     began = now().wall_ns
     list(source.poll(Stamp(mono_ns=0, wall_ns=began)))
     with log.open("a") as file:
@@ -99,7 +99,7 @@ def test_a_time_that_cannot_be_true_is_not_believed(tmp_path: Path, beside_s: fl
     """If false, a file server with a wrong clock would hide a silence, or make one up."""
     log = tmp_path / "log"
     log.write_text(line(prints.decode(4, 100, 50.0)))
-    source = EngineLog(engine(), log, Ring(tmp_path / "ring"))
+    source = EngineLog(engine(), str(log), Ring(tmp_path / "ring"))
     began = now().wall_ns
     list(source.poll(Stamp(mono_ns=0, wall_ns=began)))
     with log.open("a") as file:
@@ -117,7 +117,7 @@ def test_a_line_in_two_halves_is_one_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
     text = line(prints.decode(4, 100, 50.0))
     log.write_text(text[:40])
-    source = EngineLog(engine(), log, Ring(tmp_path / "ring"))
+    source = EngineLog(engine(), str(log), Ring(tmp_path / "ring"))
     assert asked(source) == []
     with log.open("a") as file:
         file.write(text[40:])
@@ -129,7 +129,7 @@ def test_the_log_is_kept_in_the_ring_as_it_was(tmp_path: Path) -> None:
     """If false, an engine that deletes its log with its container would leave no log in the bundle."""
     log, ring = tmp_path / "log", Ring(tmp_path / "ring")
     log.write_text("anything\nat all\n")
-    asked(EngineLog(engine(), log, ring))
+    asked(EngineLog(engine(), str(log), ring))
 
     assert [path.read_text() for path in ring.files()] == ["anything\nat all\n"]
 

@@ -1,13 +1,14 @@
-"""An engine's log, followed and parsed as it grows."""
+"""An engine's log, a file or its part of the journal, followed and parsed as it grows."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from sentinel.agent.journal_follow import COMMAND, PREFIX, JournalFollow
 from sentinel.agent.ring import Ring
 from sentinel.agent.source import Said
 from sentinel.agent.tail import Tail
@@ -33,14 +34,15 @@ class EngineLog:
 
     every_s = 0.5
 
-    def __init__(self, engine: Engine, path: Path, ring: Ring) -> None:
+    def __init__(self, engine: Engine, log: str, ring: Ring, journal: Sequence[str] = COMMAND) -> None:
         self.name = f"log:{engine.key}"
         self._engine, self._ring = engine, ring
-        self._tail = Tail(path)
+        in_journal = log.startswith(PREFIX)
+        self._tail = JournalFollow(log.removeprefix(PREFIX), journal) if in_journal else Tail(Path(log))
         self._unframer: Unframer | None = None
         self._feeds: list[Callable[[Iterable[Line]], Iterator[Observation]]] = []
         self._flush_at_s: float | None = None
-        self._path = path
+        self._name = log
         self._live = False
         self._polled_s = 0.0
 
@@ -48,6 +50,11 @@ class EngineLog:
     def lost_bytes(self) -> int:
         """Bytes skipped because the log grew faster than it was read."""
         return self._tail.lost_bytes
+
+    @property
+    def why(self) -> str:
+        """Why the log cannot be read; empty while it can."""
+        return self._tail.why
 
     def poll(self, now: Stamp) -> Iterator[Said]:
         """Observations of the lines that were completed since; held-back ones once the log has been quiet."""
@@ -83,7 +90,7 @@ class EngineLog:
     def _start(self, head: bytes, now: Stamp) -> None:
         self._unframer = Unframer(detect(head))
         year = time.gmtime(now.wall_s).tm_year
-        context = Context(name=str(self._path), year=year)
+        context = Context(name=self._name, year=year)
         self._feeds = [parser.start(context) for parser in PARSERS[self._engine.adapter]]
 
     def _stamped(self, seen: Observation, at_s: float) -> Any:
