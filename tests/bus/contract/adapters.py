@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sentinel.bus.bus import Bus
 from sentinel.bus.embedded import EmbeddedBus
+from sentinel.bus.memory import MemoryBus
 
 Opener = Callable[[], Bus]
 
@@ -14,4 +15,10 @@ def embedded(folder: Path) -> Opener:
     return lambda: EmbeddedBus(folder / "bus")
 
 
-ADAPTERS: dict[str, Callable[[Path], Opener]] = {"embedded": embedded}
+def memory(folder: Path) -> Opener:
+    """Clients of one process."""
+    bus = MemoryBus()
+    return lambda: bus
+
+
+ADAPTERS: dict[str, Callable[[Path], Opener]] = {"embedded": embedded, "memory": memory}

@@ -1,0 +1,128 @@
+"""The hand: carries out on one host what the coordinator commands, at most once each, and only behind the fence.
+
+The order is the promise: raise the epoch durably, note the intent durably, act, note the outcome durably, say it.
+After a crash every intent without an outcome is resolved by looking at the world, never by doing it again blindly.
+"""
+
+import queue
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from sentinel.bus.bus import Bus, BusDown
+from sentinel.coordinator.ledger import Ledger, LedgerError
+from sentinel.coordinator.names import ACKS, LEASE, command_slot
+from sentinel.core.fence import LIVE_S, Answer, Fence, Ignore, Obey, wrong_incarnation
+from sentinel.model.group import Ack, Command, Lease
+
+TOLD_MAX = 4_096
+
+
+class Actor(Protocol):
+    """Touches the world. `perform` returns at once and later gives its acknowledgement to `Hand.done`."""
+
+    def running(self, group: str) -> str | None:
+        """The incarnation that runs now; empty for none, None when that cannot be told."""
+
+    def resolve(self, command: Command, running: str | None) -> Ack | None:
+        """What came of a command whose agent ended in the middle; None when it may simply be carried on."""
+
+    def perform(self, command: Command, hand: "Hand") -> None: ...
+
+
+@dataclass(slots=True)
+class Hand:
+    """Call `turn` every tick with this host's monotonic seconds."""
+
+    host: str
+    groups: tuple[str, ...]
+    bus: Bus
+    ledger: Ledger
+    actor: Actor
+    live_s: float = LIVE_S
+    trouble: str = ""
+    ignored: dict[str, str] = field(default_factory=dict)
+    fence: Fence = field(init=False)
+    _done: "queue.SimpleQueue[Ack]" = field(default_factory=queue.SimpleQueue)
+    _told: dict[str, None] = field(default_factory=dict)
+    _left: dict[str, Command] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.fence = Fence(self.host, self.ledger.epoch(), self.ledger.answers(), live_s=self.live_s)
+        self._left = {command.id: command for command in self.ledger.unfinished()}
+        self.fence.begun = set(self._left)
+
+    def turn(self, now_s: float) -> None:
+        """Hear from what is under way, resolve what a predecessor left, read the slots."""
+        try:
+            while not self._done.empty():
+                self._finish(self._done.get())
+            self._resolve()
+            lease = self.bus.read(LEASE)
+            self.fence.watch_lease(now_s, None if lease is None else msgspec.json.decode(lease.data, type=Lease))
+            for command in self._commands():
+                self._consider(now_s, command)
+            self.trouble = ""
+        except (BusDown, LedgerError) as error:
+            self.trouble = str(error)
+
+    def done(self, ack: Ack) -> None:
+        """An act has ended; may be called from any thread."""
+        self._done.put(ack)
+
+    def _resolve(self) -> None:
+        for command in list(self._left.values()):
+            running = self.actor.running(command.group)
+            ack = self.actor.resolve(command, running)
+            del self._left[command.id]
+            if ack is None:
+                # It may be carried on, if it is still commanded by a coordinator that is alive.
+                self.fence.begun.discard(command.id)
+            else:
+                self._finish(ack)
+
+    def _commands(self) -> Iterable[Command]:
+        for group in self.groups:
+            slot = self.bus.read(command_slot(self.host, group))
+            if slot is not None:
+                try:
+                    yield msgspec.json.decode(slot.data, type=Command)
+                except msgspec.MsgspecError as error:
+                    self.ignored[group] = f"the command cannot be read: {error}"
+
+    def _consider(self, now_s: float, command: Command) -> None:
+        match self.fence.judge(now_s, command):
+            case Answer(ack):
+                self._say(ack)
+            case Ignore(why):
+                self.ignored[command.group] = why
+            case Obey():
+                self._obey(command)
+
+    def _obey(self, command: Command) -> None:
+        if self.fence.raises_epoch(command):
+            self.ledger.raise_epoch(command.epoch)
+            self.fence.epoch_max = command.epoch
+        refused = wrong_incarnation(command, self.actor.running(command.group))
+        self.ledger.begin(command)
+        self.fence.begun.add(command.id)
+        self.ignored.pop(command.group, None)
+        if refused is not None:
+            self._finish(refused)
+        else:
+            self.actor.perform(command, self)
+
+    def _finish(self, ack: Ack) -> None:
+        self.ledger.finish(ack)
+        self.fence.answers[ack.id] = ack
+        self.fence.begun.discard(ack.id)
+        self._say(ack)
+
+    def _say(self, ack: Ack) -> None:
+        if ack.id not in self._told:
+            self.bus.append(ACKS, msgspec.json.encode(ack), ack.id)
+            self._told[ack.id] = None
+            while len(self._told) > TOLD_MAX:
+                del self._told[next(iter(self._told))]

@@ -1,0 +1,246 @@
+"""The coordinator's shell: holds the lease, feeds the core, and carries its effects out in a fixed order.
+
+Notices go to a log under a key that makes them unique, then the state is saved with compare-and-set, then commands are
+written. A coordinator that lost the lease finds out at the save and stands down before anybody hears of it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sentinel.bus.bus import Bus, BusDown, Conflict, TooLarge
+from sentinel.coordinator.names import ACKS, ANSWERS, LEASE, NOTICES, ORDERS, STATE, command_slot
+from sentinel.core.cluster import ClusterCore
+from sentinel.core.lease import LeaseWatch, next_epoch
+from sentinel.core.rules import Rule
+from sentinel.model.cluster import (
+    Acked,
+    Answered,
+    AnyClusterEffect,
+    AnyClusterEvent,
+    Beat,
+    ClusterState,
+    Delays,
+    EvidenceRead,
+    Leading,
+    Limits,
+    Order,
+    Ordered,
+    ReadEvidence,
+    Reported,
+    Send,
+    Told,
+)
+from sentinel.model.group import Ack, Command, GroupSpec, HostReport, Lease
+from sentinel.model.observation import AnyObservation
+from sentinel.model.stamp import Stamp
+
+PENDING_MAX = 1_000
+IDLE_SAVE_S = 60.0
+HolderGone = Callable[[str], bool]
+_EVIDENCE = msgspec.json.Decoder(tuple[AnyObservation, ...])
+
+
+class StoodDown(Exception):
+    """Somebody else leads, or may lead by now."""
+
+
+@dataclass(slots=True)
+class Leader:
+    """Call `turn` every tick. `holder_gone` tells whether the process that holds the lease has certainly ended."""
+
+    me: str
+    bus: Bus
+    rules: Sequence[Rule]
+    groups: tuple[GroupSpec, ...]
+    limits: Limits = field(default_factory=Limits)
+    delays: Delays = field(default_factory=Delays)
+    watch: LeaseWatch = field(init=False)
+    holder_gone: HolderGone = lambda _holder: False
+    jitter_s: float = 0.0
+    time_scale: float = 1.0
+    core: ClusterCore | None = None
+    trouble: str = ""
+    _beat: int = 0
+    _lease_revision: int = 0
+    _state_revision: int = 0
+    _saved: bytes = b""
+    _saved_s: float = 0.0
+    _counts: dict[str, int] = field(default_factory=dict)
+    _after: dict[str, int] = field(default_factory=dict)
+    _pending: deque[AnyClusterEffect] = field(default_factory=lambda: deque(maxlen=PENDING_MAX))
+
+    def __post_init__(self) -> None:
+        self.watch = LeaseWatch(self.me, jitter_s=self.jitter_s)
+        for name in ("ttl_s", "renew_s", "give_up_s"):
+            setattr(self.watch, name, getattr(self.watch, name) / self.time_scale)
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process coordinates now."""
+        return self.core is not None
+
+    def turn(self, now: Stamp) -> None:
+        """Look after the lease, then hear and act."""
+        try:
+            self._look_after_lease(now)
+            if self.core is not None:
+                self._hear(now, self.core)
+            self.trouble = ""
+        except BusDown as error:
+            self.trouble = str(error)
+            if self.watch.blind(now.mono_s) == "stand_down":
+                self._stand_down()
+        except StoodDown as why:
+            self.trouble = str(why)
+            self._stand_down()
+
+    def _look_after_lease(self, now: Stamp) -> None:
+        slot = self.bus.read(LEASE)
+        lease = None if slot is None else msgspec.json.decode(slot.data, type=Lease)
+        gone = lease is not None and lease.holder != self.me and self.holder_gone(lease.holder)
+        match self.watch.look(now.mono_s, lease, holder_gone=gone):
+            case "stand_down":
+                raise StoodDown("somebody else holds the lease")
+            case "renew":
+                assert lease is not None and slot is not None
+                self._lease_revision = slot.revision
+                self._write_lease(now, Lease(holder=self.me, epoch=lease.epoch, beat=lease.beat + 1))
+            case "take":
+                self._lease_revision = 0 if slot is None else slot.revision
+                reports = self._reports().values()
+                epoch = next_epoch(lease, max((report.epoch_max for report in reports), default=0))
+                self._write_lease(now, Lease(holder=self.me, epoch=epoch))
+        if self.watch.leading and self.core is None:
+            assert self.watch.seen is not None
+            self._lead(now, self.watch.seen.epoch)
+
+    def _write_lease(self, now: Stamp, lease: Lease) -> None:
+        try:
+            self._lease_revision = self.bus.write(LEASE, msgspec.json.encode(lease), self._lease_revision)
+        except Conflict as error:
+            if self.watch.leading:
+                raise StoodDown("somebody else changed the lease") from error
+            return
+        self.watch.took(now.mono_s, lease)
+        self._beat = lease.beat
+
+    def _lead(self, now: Stamp, epoch: int) -> None:
+        slot = self.bus.read(STATE)
+        state = None
+        if slot is not None:
+            try:
+                state = msgspec.json.decode(slot.data, type=ClusterState)
+            except msgspec.MsgspecError:
+                # A state that cannot be read must stop what it would have stopped: nothing acts until a person looks.
+                state = ClusterState(saved=now, breaker="the saved state cannot be read")
+        self._state_revision = 0 if slot is None else slot.revision
+        self._saved = b""
+        self._counts, self._after = {}, {ACKS: 0, ORDERS: 0}
+        self._pending.clear()
+        self.core = ClusterCore(self.rules)
+        self.core.step(Leading(
+            at=now, epoch=epoch, limits=self.limits, delays=self.delays, groups=self.groups, state=state
+        ))  # fmt: skip
+
+    def _stand_down(self) -> None:
+        self.watch.stood_down()
+        self.core = None
+
+    def _reports(self) -> dict[str, HostReport]:
+        found = {}
+        for host, presence in self.bus.present().items():
+            try:
+                report = msgspec.json.decode(presence.data, type=HostReport)
+            except msgspec.MsgspecError:
+                continue
+            if report.host == host:
+                found[host] = report
+        return found
+
+    def _hear(self, now: Stamp, core: ClusterCore) -> None:
+        present = self.bus.present()
+        fresh = {host for host, presence in present.items() if self._counts.get(host) != presence.count}
+        for host, report in self._reports().items():
+            if report.epoch_max > core.epoch:
+                raise StoodDown(f"{host} has obeyed epoch {report.epoch_max}; the lease is taken anew above it")
+            if host in fresh:
+                first = host not in self._counts
+                self._counts[host] = present[host].count
+                # What lay on the bus when this coordinator began may be of any age.
+                if not first:
+                    self._give(core, Reported(at=now, report=report))
+        for record in self.bus.follow(ACKS, self._after[ACKS]):
+            self._give(core, Acked(at=now, ack=msgspec.json.decode(record.data, type=Ack)))
+            self._after[ACKS] = record.number
+        for record in self.bus.follow(ORDERS, self._after[ORDERS]):
+            self._give(core, Ordered(at=now, order=msgspec.json.decode(record.data, type=Order)))
+            self._after[ORDERS] = record.number
+        self._give(core, Beat(at=now, beat=self._beat))
+
+    def _give(self, core: ClusterCore, event: AnyClusterEvent) -> None:
+        self._pending.extend(core.step(event))
+        self._carry_out(event.at, core)
+
+    def _carry_out(self, now: Stamp, core: ClusterCore) -> None:
+        """Notices, the state, then everything that reaches others. What fails with the bus is tried again in order."""
+        for effect in self._pending:
+            if isinstance(effect, Told):
+                self.bus.append(NOTICES, msgspec.json.encode(effect), effect.key)
+        self._save(now, core)
+        while self._pending:
+            effect = self._pending[0]
+            match effect:
+                case Send(command=command):
+                    self._command(command)
+                case Answered():
+                    self.bus.append(ANSWERS, msgspec.json.encode(effect), effect.order.id)
+            self._pending.popleft()
+            if isinstance(effect, ReadEvidence):
+                by_host = self._evidence(effect.digests)
+                answer = EvidenceRead(at=now, group=effect.group, incident=effect.incident, by_host=by_host)
+                self._pending.extend(core.step(answer))
+                self._carry_out(now, core)
+
+    def _save(self, now: Stamp, core: ClusterCore) -> None:
+        if not self._pending and now.mono_s - self._saved_s < IDLE_SAVE_S:
+            return
+        encoded = msgspec.json.encode(core.state)
+        try:
+            slot = self.bus.read(STATE)
+            if slot is not None and slot.data == self._saved and slot.revision != self._state_revision:
+                self._state_revision = slot.revision  # our own write, whose answer was lost
+            self._saved = encoded
+            self._state_revision = self.bus.write(STATE, encoded, self._state_revision)
+        except Conflict as error:
+            raise StoodDown("somebody else saved the state") from error
+        except TooLarge as error:
+            raise StoodDown(f"the state is too large to be saved: {error}") from error
+        self._saved_s = now.mono_s
+
+    def _command(self, command: Command) -> None:
+        name = command_slot(command.host, command.group)
+        slot = self.bus.read(name)
+        if slot is not None:
+            try:
+                if msgspec.json.decode(slot.data, type=Command).epoch > command.epoch:
+                    raise StoodDown(f"slot {name} holds a command of a higher epoch")
+            except msgspec.MsgspecError:
+                pass  # a record that nobody can read is replaced
+        try:
+            self.bus.write(name, msgspec.json.encode(command), 0 if slot is None else slot.revision)
+        except Conflict:
+            return  # it is written again with the next renewal of the command
+
+    def _evidence(self, digests: dict[str, str]) -> dict[str, tuple[AnyObservation, ...]]:
+        found = {}
+        for host, digest in digests.items():
+            data = self.bus.get(digest)
+            if data is not None:
+                try:
+                    found[host] = _EVIDENCE.decode(data)
+                except msgspec.MsgspecError:
+                    continue
+        return found
