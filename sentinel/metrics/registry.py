@@ -96,7 +96,7 @@ KERNEL = closed("class", *get_args(KernelKind))
 XID = closed("xid", "13", "31", "32", "43", "45", "48", "61", "62", "63", "64", "68", "69", "74", "79", "92", "94",
              "95", "109", "119", "120", "121", "122", "136", "140", "143", "144", "145", "149", "154")  # fmt: skip
 RESOURCE = exact("resource", "cpu", "memory", "io")
-STORE_MODE = closed("mode", "nvme", "ram")
+STORE_MODE = closed("mode", "none", "nvme", "ram", "legacy")
 
 
 def _gauge(name: str, text: str, *labels: Label, unit: Literal["", "seconds", "bytes", "ratio"] = "") -> Metric:
