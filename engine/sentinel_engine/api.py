@@ -24,10 +24,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from .ask import Asked, Refused, parse_chat, parse_completion
+from .ask import Asked, Refused, fault_problem, parse_chat, parse_completion
 from .backend import Backend, Broken
 from .config import LOOPBACK, EngineConfig, dump_config, load_config
-from .faults import problem
 from .logs import StatsPage, say
 from .modelfile import ModelConfig, load_model_config
 from .watchdog import die_with_parent
@@ -165,7 +164,7 @@ class Api:
         if not self.config.faults_allowed:
             raise Refused(403, "faults are off; start the engine with faults_allowed = true")
         spec = await self._json(request)
-        if wrong := problem(spec):
+        if wrong := fault_problem(spec):
             raise Refused(400, wrong)
         return await self._ask({"do": "fault", "spec": spec})
 

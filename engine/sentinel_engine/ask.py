@@ -17,6 +17,9 @@ _FIXED = {"n": 1, "top_p": 1, "best_of": 1, "presence_penalty": 0, "frequency_pe
 """Fields that are understood and have one possible value here."""
 _IGNORED = {"model", "user", "stream_options", "tools", "tool_choice"}
 
+FAULT_KINDS = ("store_stall", "lock_holder", "delays", "extra_collective", "skip_collective",
+         "gil_hold", "clear")  # fmt: skip
+
 
 class Refused(Exception):
     """An answer that is an error; `retriable` says that the same request may succeed later."""
@@ -176,3 +179,19 @@ def _refuse_rest(raw: dict[str, Any]) -> None:
     for name, value in raw.items():
         if name not in _IGNORED and (name not in _FIXED or value != _FIXED[name]):
             raise Refused(400, f"{name}={value!r} is not supported", name)
+
+
+def fault_problem(spec: dict[str, Any]) -> str:
+    """What is wrong with a fault that a client asks for; empty when nothing is."""
+    if spec.get("kind") not in FAULT_KINDS:
+        return f"kind must be one of {', '.join(FAULT_KINDS)}"
+    numbers = {name: spec.get(name, 0) for name in ("rank", "ms", "count")}
+    if bad := [name for name, value in numbers.items() if type(value) is not int or value < 0]:
+        return f"{', '.join(bad)} must be whole numbers, not negative"
+    weights = spec.get("histogram", [[1, 1]])
+    if not isinstance(weights, list) or not weights or not all(
+        isinstance(one, list) and len(one) == 2 and all(type(n) in (int, float) for n in one)
+        for one in weights
+    ):  # fmt: skip
+        return "histogram must be a list of [ms, weight]"
+    return ""

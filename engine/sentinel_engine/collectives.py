@@ -28,7 +28,11 @@ _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tenso
 """The newer name, where it exists: the older one warns."""
 
 OPS = ("all_reduce", "all_gather", "broadcast", "barrier")
-COUNTERS = ("issued", "completed", "captured", "replays", "replayed", "forwards")
+COUNTERS = ("issued", "completed", "captured", "replays", "enqueued", "forwards")
+"""`enqueued` counts what the host has committed to: a step's collectives when it is launched, as
+NCCL's debug log does; `issued` and `completed` count what has begun and ended. A rank that waits
+for rows has launched the same step as its peers, which wait for it inside the collective.
+"""
 Issue = Callable[[dist.ProcessGroup | None], object]
 
 _IDENTITY = struct.Struct("<8sIIIIQ")
@@ -128,10 +132,6 @@ class Collectives:
 
     def __init__(self, ring: Ring, rank: int, world: int, device: torch.device) -> None:
         self.ring, self.rank, self.world = ring, rank, world
-        self.skip = 0
-        """Model collectives that this rank leaves out (a fault of drills)."""
-        self.extra = 0
-        """Model collectives that this rank issues alone (a fault of drills)."""
         self._groups: list[dist.ProcessGroup | None] = [None, None]
         if world > 1:
             dist.init_process_group(
@@ -142,12 +142,6 @@ class Collectives:
 
     def all_reduce(self, tensor: torch.Tensor, *, group: int = 1, largest: bool = False) -> None:
         """Sum, or maximum, over all ranks, in place."""
-        if group == 1 and self.skip:
-            self.skip -= 1
-            return
-        if group == 1 and self.extra:
-            self.extra -= 1
-            self.all_reduce(torch.zeros_like(tensor))
         kind = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
         self._numbered(
             0, group, tensor, lambda on: dist.all_reduce(tensor, op=kind, group=on)
@@ -184,6 +178,8 @@ class Collectives:
             if self.world > 1:
                 issue(self._groups[group])
             return
+        if group == 0:
+            self.ring.add("enqueued")
         at = self.ring.begin(op, group, size)
         if self.world > 1:
             issue(self._groups[group])

@@ -87,8 +87,7 @@ class Engine:
         on_gpu = self.device.type == "cuda"
         feed = CudaFeed(*shape, config.handoff) if on_gpu else CpuFeed(*shape)
         self.runner = Runner(config, loaded, feed, hashes)
-        first = model.engram_layers[0]
-        self.faults = Faults(self.tag, self.store, feed, self.peers, hashes[0], first)
+        self.faults = Faults(self.tag, self.store, self.runner)
         took = time.monotonic() - began
         say(self.tag, f"Load weight end. elapsed={took:.2f} s, type={model.name}, quant=mxfp4.")
         if on_gpu and config.cuda_graphs:

@@ -137,6 +137,11 @@ class Model:
             x = x + self._experts(layer, x)
         return rms_norm(x, weights["norm"], model.norm_eps)
 
+    @property
+    def collectives(self) -> int:
+        """Collectives of a forward pass with its logits."""
+        return 2 * self.model.layers + len(self.model.engram_layers) + 1
+
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits `(..., VOCAB)` of normalised hidden states, gathered from all ranks."""
         part = F.linear(hidden, self.weights["head"])

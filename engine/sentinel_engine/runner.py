@@ -11,7 +11,7 @@ from torch import Tensor
 from .config import EngineConfig
 from .handoff import RowFeed
 from .model import Batch, Model
-from .modelfile import NgramHash, with_history
+from .modelfile import VOCAB, NgramHash, with_history
 from .scheduler import Request
 
 
@@ -26,12 +26,11 @@ class Work:
 
 @dataclass(slots=True)
 class Graph:
-    """A captured step: its fixed inputs and outputs, and how many collectives it holds."""
+    """A captured step with its fixed inputs and outputs."""
 
     graph: torch.cuda.CUDAGraph
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    collectives: int
 
 
 class Runner:
@@ -44,6 +43,8 @@ class Runner:
         self.device, self.ring = model.device, model.peers.ring
         self._graphs: dict[tuple[str, int], Graph] = {}
         self.used_graph = False
+        self.skip = self.extra = 0
+        """Steps that end with a collective too few, or one too many (faults of drills)."""
 
     @torch.inference_mode()
     def forward(
@@ -57,6 +58,7 @@ class Runner:
         batch = self._batch(works, width, shape)
         captured = None if last_only else self._graphs.get(("verify", shape))
         self.used_graph = captured is not None
+        self.ring.add("enqueued", self.model.collectives)
         if captured is not None:
             values = (batch.tokens, batch.positions, batch.slots, batch.context)
             logits, hidden = self._replay(captured, values)
@@ -64,7 +66,7 @@ class Runner:
             hidden = self.model.forward(self._to_device(batch), self.feed.rows)
             if last_only:
                 hidden = hidden[:, -1:]
-            logits = self.model.logits(hidden)
+            logits = self._gathered(hidden)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.ring.add("forwards")
@@ -83,6 +85,7 @@ class Runner:
             state[row] = request.state
             token[row] = request.tokens[-1]
         captured = self._graphs.get(("draft", shape))
+        self.ring.add("enqueued", count)
         if captured is not None:
             (guesses,) = self._replay(captured, (state, token))
         else:
@@ -105,6 +108,22 @@ class Runner:
                 self._graphs["draft", shape] = self._captured(guess, (state, token))
         return list(self.config.batch_shapes)
 
+    def _gathered(self, hidden: Tensor) -> Tensor:
+        """Logits; with a fault, the rank strays from its peers here, at the end of a step.
+
+        In the middle of one, gloo would find sizes that differ and abort instead of waiting.
+        """
+        if self.skip:
+            self.skip -= 1
+            self.ring.add("enqueued", -1)
+            return torch.zeros((*hidden.shape[:-1], VOCAB), device=self.device)
+        logits = self.model.logits(hidden)
+        if self.extra:
+            self.extra -= 1
+            self.ring.add("enqueued")
+            self.model.logits(hidden)
+        return logits
+
     def _verify(self, batch: Batch) -> tuple[Tensor, Tensor]:
         hidden = self.model.forward(batch, self.feed.rows)
         return self.model.logits(hidden), hidden
@@ -118,17 +137,15 @@ class Runner:
         # Libraries initialise themselves at first use, which a capture does not allow.
         run()
         torch.cuda.synchronize()
-        before = self.ring.count("captured")
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             outputs = run()
-        return Graph(graph, inputs, outputs, self.ring.count("captured") - before)
+        return Graph(graph, inputs, outputs)
 
     def _replay(self, captured: Graph, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         for target, value in zip(captured.inputs, values, strict=True):
             target.copy_(value)
         self.ring.add("replays")
-        self.ring.add("replayed", captured.collectives)
         captured.graph.replay()
         return captured.outputs
 
