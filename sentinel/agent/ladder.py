@@ -6,6 +6,7 @@ Order and limits were measured on GPU engines: thread tables cost nothing; `py-s
 """
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 from sentinel.agent import procfs
 from sentinel.model.engine import ProcessId
 from sentinel.plumbing.subprocesses import Ran, run_bounded
+
+_TRACED = re.compile(r"\) t (?=-?\d)")
 
 TOOL_DEADLINE_S = 5.0
 STACK_BYTES_MAX = 4 << 20
@@ -56,11 +59,25 @@ def thread_table(target: ProcessId, proc: Path = procfs.PROC) -> Taken:
         tids = sorted(int(entry) for entry in os.listdir(tasks) if entry.isdecimal())
     except OSError as error:
         return Taken(rung="threads", name=_name("threads", target, "txt"), why=f"{tasks}: {error.strerror}")
-    for tid in tids:
-        fields = {name: _one_line(tasks / str(tid) / name) for name in ("comm", "wchan", "syscall", "stat", "stack")}
+    held = procfs.held_by_stack_tool(target.pid)
+    threads = [(tid, _thread(tasks / str(tid))) for tid in tids]
+    if held or procfs.held_by_stack_tool(target.pid):
+        # A tool lets go in a moment; left as they are, its stops would say that somebody has stopped the process.
+        threads = [(tid, _asleep(fields)) for tid, fields in threads]
+        lines[0] += " (a stack tool holds it: tracing stops are shown as sleep)"
+    for tid, fields in threads:
         lines.append(f"{tid} ; " + " ; ".join(f"{name}={text}" for name, text in fields.items()))
     text = "\n".join(lines) + "\n"
     return Taken(rung="threads", name=_name("threads", target, "txt"), data=text.encode())
+
+
+def _thread(task: Path) -> dict[str, str]:
+    return {name: _one_line(task / name) for name in ("comm", "wchan", "syscall", "stat", "stack")}
+
+
+def _asleep(fields: dict[str, str]) -> dict[str, str]:
+    wchan = "" if fields["wchan"] == "ptrace_stop" else fields["wchan"]
+    return {**fields, "wchan": wchan, "stat": _TRACED.sub(") S ", fields["stat"])}
 
 
 def _py_spy(target: ProcessId) -> Taken:

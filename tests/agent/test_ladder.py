@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from sentinel.agent import ladder, procfs
 from sentinel.agent.ladder import ATTACHING, CHEAP, Rung, Taken, climb
+from sentinel.evidence.load import load
 from sentinel.model.engine import ProcessId
+from sentinel.model.observation import ThreadTable
 from tests.agent.targets import IDLE, SPIN, eventually, identity, python, running, script, stop
 
 needs_elfutils = pytest.mark.skipif(shutil.which("eu-stack") is None, reason="eu-stack is not installed here")
@@ -120,6 +123,33 @@ def test_gdb_stands_in_where_pystack_has_no_answer(tools: Path) -> None:
         taken = take(identity(child.pid), ATTACHING[1:])
 
     assert b"Thread 1" in taken["gdb"].data
+
+
+HOLD = """#!{python}
+import ctypes, os, sys, threading
+ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), None, None)
+os.waitpid(int(sys.argv[1]), 0x40000000)
+print("ready", flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize(("name", "states"), [("eu-stack", {"S"}), ("somebody", {"t"})])
+def test_a_process_that_a_stack_tool_holds_is_not_taken_for_a_stopped_one(
+    tmp_path: Path, name: str, states: set[str]
+) -> None:
+    """If false, two agents that look at the same hang would each blame the ranks that the other looks at."""
+    tool = tmp_path / name
+    tool.write_text(HOLD.format(python=sys.executable))
+    tool.chmod(0o755)
+    with python(IDLE) as child, running(str(tool), str(child.pid)):
+        table = take(identity(child.pid), CHEAP[:1])["threads"]
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / table.name).write_bytes(table.data)
+    (seen,) = [one for one in load(tmp_path / "evidence").observations if isinstance(one, ThreadTable)]
+
+    assert {row.state for row in seen.threads} == states
+    assert all(row.wchan != "ptrace_stop" for row in seen.threads) or states == {"t"}
 
 
 def test_a_stopped_process_is_only_continued_when_it_is_the_one_that_was_meant() -> None:
