@@ -84,8 +84,8 @@ def breaks_rhythm(sequence: Sequence) -> bool | None:
 
     Sizes count where they come again and again (decode); where every step has its own, the operations alone do.
     """
-    exact = _breaks(list(sequence.tokens))
-    return _breaks([(group, shape[0]) for group, shape in sequence.tokens]) if exact is None else exact
+    exact, loose = _breaks(list(sequence.tokens)), _breaks([(group, shape[0]) for group, shape in sequence.tokens])
+    return None if exact is None and loose is None else bool(exact or loose)
 
 
 def _breaks(tokens: list[Token] | list[tuple[tuple[object, ...], str]]) -> bool | None:

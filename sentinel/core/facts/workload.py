@@ -167,6 +167,15 @@ def _blocked(picture: Picture) -> Fact:
     return Fact(value=full or bool(too_big.value), cites=(*cites, *too_big.cites))
 
 
+def _unadmitted(picture: Picture) -> Fact:
+    """Whatever the reason: the pool, a limit, or a head of the queue that never fits."""
+    tail = list(_admissions(picture))[-SAMPLES_MIN:]
+    if len(tail) < SAMPLES_MIN:
+        return unknown(LOAD)
+    none = all(running == 0 and waiting > 0 for running, waiting, _, _ in tail)
+    return Fact(value=none, cites=tuple(cite for *_, cite in tail))
+
+
 def _admissions(picture: Picture) -> Iterator[tuple[float, float, float | None, Cite]]:
     """(running, waiting, usage of the pool 0..1) of the busiest queue's newest lines, then of the scrapes."""
     lines = max(
@@ -340,6 +349,8 @@ FACTS: tuple[FactSpec, ...] = (
              about="Requests that a gateway or a queue limit gave up on."),
     FactSpec(name="kv.blocked", unit="bool", compute=_blocked,
              about="Requests wait, nothing runs, and the pool is full or too small for the head of the queue."),
+    FactSpec(name="kv.unadmitted", unit="bool", compute=_unadmitted,
+             about="Requests wait and none runs, in several lines or scrapes in a row."),
     FactSpec(name="kv.request_too_big", unit="requests", compute=_too_big,
              about="Unanswered requests whose prompt is larger than the KV pool."),
     FactSpec(name="kv.retracting", unit="bool", compute=_retracting,
