@@ -88,13 +88,20 @@ class Life:
     def _slow(self, dice: Random, shared: Shared, folder: Path) -> None:
         self.lived["slow phases"] += 1
         shared.put("running", dice.choice(BATCHES))
-        (folder / "slow.1").write_text(f"{0.02 / self.scale:g}")
+        ask(folder / "slow.1", f"{0.02 / self.scale:g}")
         self._wait(dice.uniform(5.0, 30.0))
         (folder / "slow.1").unlink()
 
     def _rotate(self, folder: Path) -> None:
         self.lived["rotations"] += 1
         rotate(folder)
+
+
+def ask(path: Path, content: str) -> None:
+    """Put a control file of a rank in place whole: a rank that finds it half written would crash of it."""
+    staged = path.with_name(f"staged.{path.name}")
+    staged.write_text(content)
+    staged.replace(path)
 
 
 def rotate(folder: Path) -> None:

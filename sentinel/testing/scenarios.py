@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sentinel.testing.life import Life, call, rotate
+from sentinel.testing.life import Life, ask, call, rotate
 from sentinel.testing.rehearsal.shared import Shared
 
 Act = Callable[[Path, int], None]
@@ -63,7 +63,7 @@ def _signal(number: signal.Signals, rank: int) -> Act:
 def _inside(fault: str, rank: int) -> Act:
     def act(folder: Path, launcher: int) -> None:
         del launcher
-        (folder / f"fault.{rank}").write_text(fault)
+        ask(folder / f"fault.{rank}", fault)
 
     return act
 
@@ -83,7 +83,7 @@ def _pause(folder: Path, launcher: int) -> None:
 
 def _slow(folder: Path, launcher: int) -> None:
     del launcher
-    (folder / "slow.1").write_text("0.01")
+    ask(folder / "slow.1", "0.01")
 
 
 def _rotate_then_stop(folder: Path, launcher: int) -> None:
