@@ -197,8 +197,9 @@ class Model:
         gate, up = F.linear(x, weights[name + "shared.up"]).chunk(2, dim=-1)
         out = F.linear(F.silu(gate) * up, weights[name + "shared.down"])
         chosen = route(F.linear(x, weights[name + "router"]), model.experts_per_token)
-        mine = chosen.flatten(0, 1)[:, _share(model.experts, self.peers)]
-        if mine.shape[1]:
+        share = _share(model.experts, self.peers)
+        if share:
+            mine = chosen.flatten(0, 1)[:, share[0] : share[-1] + 1]
             wide, narrow = self._fp4(name + "experts.up"), self._fp4(name + "experts.down")
             out = out + experts(x.flatten(0, 1), mine, wide, narrow).view_as(x)
         self.peers.all_reduce(out)

@@ -22,7 +22,6 @@ from types import FrameType
 
 from .config import EXIT_KILLED, BadConfig, EngineConfig, load_config, slice_path
 from .logs import say
-from .stage import mismatch, model_digest
 from .watchdog import Watchdog, die_with_parent
 
 VERSION = "0.1.0"
@@ -137,10 +136,11 @@ class Supervisor:
                 f"decode_log_interval={config.decode_log_interval}, "
                 f"rows_mode='{config.rows_mode}', device='{config.device}', "
                 f"host='{config.host}', port={config.port})")  # fmt: skip
+        # Before any library starts a thread, which would take signals with their default action.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         if problem := self._slices():
             say("", f"{problem}; write it with `python -m sentinel_engine.stage`")
             return EXIT_USAGE
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         for local, rank in enumerate(self.ranks):
             self._start_rank(local, rank)
         if 0 in self.ranks:
@@ -152,6 +152,7 @@ class Supervisor:
 
     def _slices(self) -> str:
         from .modelfile import load_model_config
+        from .stage import mismatch, model_digest
 
         folder = Path(self.config.model)
         digest = model_digest(folder)

@@ -31,9 +31,9 @@ from sentinel_engine.modelfile import (
 )  # fmt: skip
 
 TINY = ModelConfig(
-    name="sentinel-tiny", dim=128, layers=3, heads=4, kv_heads=2, head_dim=32, experts=8,
-    experts_per_token=2, expert_hidden=64, shared_hidden=128, engram_layers=(1, 2),
-    engram_heads_per_order=4, engram_rows=1400, engram_dim=32, draft_hidden=256,
+    name="sentinel-tiny", dim=96, layers=3, heads=4, kv_heads=2, head_dim=24, experts=8,
+    experts_per_token=2, expert_hidden=32, shared_hidden=96, engram_layers=(1, 2),
+    engram_heads_per_order=4, engram_rows=1400, engram_dim=32, draft_hidden=192,
 )  # fmt: skip
 HELD_OUT_EVERY = 20
 DRAFTS = 3
@@ -290,7 +290,7 @@ def main() -> None:
         rate = 4e-3 * min(1.0, (step + 1) / 50) * (0.03 + 0.97 * (1 + math.cos(math.pi * done)) / 2)
         for group in optimiser.param_groups:
             group["lr"] = rate * group["share"]
-        trainer.coarse, drafting = done > 0.6, done > 0.35
+        trainer.coarse, drafting = done > 0.7, done > 0.5
         starts = draw.integers(0, len(train) - given.length - 1, given.batch)
         rows = torch.from_numpy(np.stack([train[s : s + given.length + 1] for s in starts]))
         plain, distance = trainer.loss(rows, drafting=drafting)
