@@ -8,29 +8,11 @@
 namespace rs {
 namespace {
 
-constexpr uint32_t kBlock = 16;  // rows whose cache lines are fetched ahead together
-constexpr uint32_t kBadBlock = UINT32_MAX;
+constexpr uint32_t kAhead = 16;  // rows whose cache lines are on their way; a power of two
 
 void prefetch_row(const RowFormat& format, const RowView& row) {
   for (uint32_t line = 0; line < format.code_bytes; line += 64) __builtin_prefetch(row.codes + line);
   __builtin_prefetch(row.scales);
-}
-
-// Finds the rows of the block that starts at `from` and has their lines fetched; padding gets no
-// address. Returns the number of rows in the block, or kBadBlock for an id outside the slice.
-uint32_t locate(const Table& table, const Region& image, const rs_request& request, uint32_t from,
-                RowView* rows) {
-  const uint32_t count = from < request.count ? std::min(request.count - from, kBlock) : 0;
-  for (uint32_t k = 0; k < count; ++k) {
-    const int64_t id = request.ids[from + k];
-    rows[k] = {nullptr, nullptr};
-    if (id < 0) continue;
-    const int64_t local = table.ranges().local(id);
-    if (local < 0) return kBadBlock;
-    rows[k] = table.row_in_image(image.data(), uint64_t(local));
-    prefetch_row(table.format(), rows[k]);
-  }
-  return count;
 }
 
 }  // namespace
@@ -118,21 +100,29 @@ uint32_t RamBackend::gather(Lane& lane, rs_request& request, uint64_t) {
   size_t t = 0;
   while (t < tables.size() && tables[t]->layer() != request.layer) ++t;
   if (t == tables.size()) return RS_BAD_ID;
-  // One block is copied while the lines of the next are on their way.
-  RowView blocks[2][kBlock];
+  const Table& table = *tables[t];
+  const uint8_t* image = images_[t].data();
+  RowView ahead[kAhead];  // a null address is padding
   uint32_t present = 0;
-  uint32_t ready = locate(*tables[t], images_[t], request, 0, blocks[0]);
-  for (uint32_t from = 0, turn = 0; from < request.count; from += kBlock, turn ^= 1) {
-    if (ready == kBadBlock) return RS_BAD_ID;
-    const uint32_t in_block = ready;
-    ready = locate(*tables[t], images_[t], request, from + kBlock, blocks[turn ^ 1]);
-    for (uint32_t k = 0; k < in_block; ++k) {
-      const RowView& row = blocks[turn][k];
-      if (row.codes) copy_row(context_.catalog.format(), lane.out, from + k, row);
-      else zero_row(context_, lane, from + k);
-      present += row.codes != nullptr;
-    }
+  // Row i is copied while the lines of the rows after it are on their way.
+  const auto copy = [&](uint32_t i) {
+    const RowView& row = ahead[i % kAhead];
+    if (row.codes) copy_row(table.format(), lane.out, i, row);
+    else zero_row(context_, lane, i);
+    present += row.codes != nullptr;
+  };
+  for (uint32_t i = 0; i < request.count; ++i) {
+    if (i >= kAhead) copy(i - kAhead);
+    RowView& row = ahead[i % kAhead];
+    row = {nullptr, nullptr};
+    if (request.ids[i] < 0) continue;
+    const int64_t local = table.ranges().local(request.ids[i]);
+    if (local < 0) return RS_BAD_ID;
+    row = table.row_in_image(image, uint64_t(local));
+    prefetch_row(table.format(), row);
   }
+  for (uint32_t i = request.count - std::min(request.count, kAhead); i < request.count; ++i)
+    copy(i);
   request.hits = request.unique = present;
   return RS_OK;
 }

@@ -59,11 +59,11 @@ class UringEngine final : public IoEngine {
   }
 
   int reap(Completion* out, int max, uint64_t timeout_ns) override {
-    if (queued_ > 0) enter(0, 0);
-    int got = harvest(out, max);
-    if (got > 0 || timeout_ns == 0) return got;
-    enter(1, timeout_ns);
-    return harvest(out, max);
+    // One system call sends and waits; what is already here is taken without waiting.
+    const int got = harvest(out, max);
+    const bool wait = got == 0 && timeout_ns > 0;
+    if (queued_ > 0 || wait) enter(wait, timeout_ns);
+    return got > 0 ? got : harvest(out, max);
   }
 
  private:

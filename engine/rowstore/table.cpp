@@ -100,12 +100,12 @@ std::unique_ptr<Table> Table::open_rws1(const std::string& path, const std::stri
   table->layer_ = header.layer;
   table->format_ = {header.code_bytes, header.scale_bytes};
   if (header.row_stride != table->format_.stride() || header.range_count > kRangesMax ||
-      header.rows_per_page != table->format_.rows_per_page() || header.code_bytes % 8 ||
-      header.scale_bytes % 8)
+      header.rows_per_page != table->format_.rows_per_page() || header.rows_per_page == 0 ||
+      header.code_bytes % 8 || header.scale_bytes % 8)
     throw Failure(RS_CONFIG, path + ": the geometry in the header is inconsistent");
   table->ranges_ =
       Ranges(std::vector<HeadRange>(header.ranges, header.ranges + header.range_count));
-  table->page_rows_ = header.rows_per_page;
+  table->set_page_rows(header.rows_per_page);
   table->row_pitch_ = header.row_stride;
   table->data_at_ = header.data_offset;
   table->checked_ = true;
@@ -131,7 +131,7 @@ std::unique_ptr<Table> Table::open_inplace(const InplaceSpec& spec) {
   table->layer_ = spec.layer;
   table->format_ = spec.format;
   table->ranges_ = Ranges({HeadRange{0, 0, 0, spec.rows}});
-  table->page_rows_ = uint32_t(kUnit / spec.format.code_bytes);
+  table->set_page_rows(uint32_t(kUnit / spec.format.code_bytes));
   table->row_pitch_ = spec.format.code_bytes;
   table->data_at_ = spec.codes_at;
   table->read_bytes_ = spec.codes_at % kPage ? 2 * kPage : kPage;

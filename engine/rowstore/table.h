@@ -44,8 +44,13 @@ class Table {
   bool checked() const { return checked_; }
   uint64_t rows() const { return ranges_.rows(); }
   uint64_t pages() const { return (rows() + page_rows_ - 1) / page_rows_; }
-  uint64_t page_of(uint64_t local) const { return local / page_rows_; }
-  uint32_t row_in_page(uint64_t local) const { return uint32_t(local % page_rows_); }
+  // Multiplies instead of dividing; exact below 2^34 rows, and a store has fewer than 2^32.
+  uint64_t page_of(uint64_t local) const {
+    return uint64_t(static_cast<unsigned __int128>(local) * page_reciprocal_ >> kReciprocalBits);
+  }
+  uint32_t row_in_page(uint64_t local) const {
+    return uint32_t(local - page_of(local) * page_rows_);
+  }
   uint32_t page_rows() const { return page_rows_; }
 
   int fd() const { return fd_; }
@@ -68,6 +73,7 @@ class Table {
 
  private:
   static constexpr uint64_t kUnit = 4096;  // file bytes from one page to the next
+  static constexpr uint32_t kReciprocalBits = 40;
   Table() = default;
   void open_file(const std::string& path);
   void load_scales(const InplaceSpec& spec);
@@ -76,7 +82,13 @@ class Table {
   uint32_t layer_ = 0;
   RowFormat format_;
   Ranges ranges_;
+  void set_page_rows(uint32_t rows) {
+    page_rows_ = rows;
+    page_reciprocal_ = (uint64_t(1) << kReciprocalBits) / rows + 1;
+  }
+
   uint32_t page_rows_ = 1;
+  uint64_t page_reciprocal_ = 0;
   uint32_t row_pitch_ = 0;
   uint32_t read_bytes_ = 4096;
   uint64_t data_at_ = 0;
