@@ -28,6 +28,7 @@ _TASK_FILE = re.compile(
 _GREP = re.compile(
     r"^/proc/(?P<pid>\d{1,10})/(?:task/(?P<tid>\d{1,10})/)?(?P<file>comm|wchan|syscall|stat|stack):(?P<text>.*)$"
 )
+_NAMED = re.compile(r"(?<!\d)(\d{1,10})(?!\d)(?:\.[a-z]+)*$")
 _TOP_PID = re.compile(r"\s-p\s?(\d{1,10})\b")
 
 
@@ -54,9 +55,12 @@ class _Reader:
     tables: dict[int | None, _Table] = field(default_factory=dict)
     threads: bool = False
     top_pid: int | None = None
+    named: int | None = None
 
     def __post_init__(self) -> None:
         self.sections = Sections(self.context)
+        found = _NAMED.search(self.context.name)
+        self.named = int(found[1]) if found else None
 
     def feed(self, lines: Iterable[Line]) -> Iterator[Observation]:
         batch = list(lines)
@@ -79,10 +83,13 @@ class _Reader:
         self.columns = columns if "TID" in columns.names or self.threads else None
 
     def _fields(self, line: Line, text: str, tid: int) -> None:
-        """`tid ; key=value ; ...`: the first thread of a process is its main thread."""
+        """`tid ; key=value ; ...`: of the pid that a header names, else the file's name, else of the first thread.
+
+        Thread ids are not always above the pid: where they have wrapped around, the main thread comes last.
+        """
         pid = self.sections.pid
         if pid is None:
-            pid = next((key for key in self.tables if key is not None), tid)
+            pid = next((key for key in self.tables if key is not None), self.named or tid)
         draft = self._table(line, pid).draft(tid)
         for part in text.split(" ; ")[1:]:
             key, _, value = part.partition("=")
@@ -145,7 +152,10 @@ class _Reader:
         for table in tables.values():
             rows = tuple(draft.row() for draft in table.drafts.values())
             if rows:
-                yield ThreadTable(**self.sections.where(table.line), pid=table.pid, threads=rows, arch=arch_of(rows))
+                # A number in a file's name is a pid only if such a thread is in the file.
+                guessed = table.pid == self.named and self.sections.pid is None and self.named not in table.drafts
+                pid = next(iter(table.drafts)) if guessed else table.pid
+                yield ThreadTable(**self.sections.where(table.line), pid=pid, threads=rows, arch=arch_of(rows))
 
 
 def _join_stacks(tables: dict[int | None, _Table]) -> None:

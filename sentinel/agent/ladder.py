@@ -53,7 +53,7 @@ class Rung:
 
 def thread_table(target: ProcessId, proc: Path = procfs.PROC) -> Taken:
     """All threads with state, wait channel, system call and CPU ticks, as text that `collectors/thread_table` reads."""
-    lines = ["# one line a thread: tid ; comm= ; wchan= ; syscall= ; stat= ; stack="]
+    lines = [f"# pid {target.pid}, one line a thread: tid ; comm= ; wchan= ; syscall= ; stat= ; stack="]
     tasks = proc / str(target.pid) / "task"
     try:
         tids = sorted(int(entry) for entry in os.listdir(tasks) if entry.isdecimal())

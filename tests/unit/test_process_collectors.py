@@ -83,9 +83,9 @@ def test_top_shows_only_some_processes() -> None:
 def test_a_table_that_ends_within_a_row_is_not_whole() -> None:
     """Else the processes below the cut would count as gone, and a healthy engine as crashed."""
     text = "  PID  PPID STAT %CPU COMMAND\n    1     0 Ss    0.0 /sbin/init\n  301     1 Rl   99.0 VLLM::Worker_TP0\n"
-    whole, = of(ProcessTable, read(process_table.PARSER, text))
+    (whole,) = of(ProcessTable, read(process_table.PARSER, text))
     for end in ("  3", "  302     1 Rl "):
-        cut, = of(ProcessTable, read(process_table.PARSER, text + end))
+        (cut,) = of(ProcessTable, read(process_table.PARSER, text + end))
         assert (whole.complete, cut.complete, len(cut.rows)) == (True, False, 2)
 
 
@@ -112,6 +112,28 @@ def test_a_dump_of_thread_fields_keeps_call_and_arguments() -> None:
     assert (table.pid, main.running, main.cpu_ticks, main.state) == (5001, True, 1000, "R")
     assert (waiting.syscall, waiting.args[1:3], waiting.state) == (202, (0x80, 2), "S")
     assert waiting.kernel_stack == ("futex_do_wait", "x64_sys_futex")
+
+
+WRAPPED = (
+    "405 ; comm=gloo ; wchan=futex_do_wait ; syscall=202 0x1 ; stat=405 (gloo) S 9 9 9 0 -1 4 1 0 2 0 5 6 0 0 ; stack=\n"
+    "26792 ; comm=python3 ; wchan=pipe_wait ; syscall=257 0x1 ; "
+    "stat=26792 (python3) S 9 9 9 0 -1 4 1 0 2 0 5 6 0 0 ; stack=\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "pid"),
+    [
+        ("pass2-threads-26792.txt", "", 26792),
+        ("made.txt", "# pid 26792, one line a thread: tid ; comm= ; wchan= ; syscall= ; stat= ; stack=\n", 26792),
+        ("threads-20260301.txt", "", 405),
+    ],
+)
+def test_a_main_thread_behind_its_threads_is_found(name: str, header: str, pid: int) -> None:
+    """False: on a host whose process ids have wrapped around, a blocked rank is a stranger and blames nobody."""
+    (table,) = of(ThreadTable, read(thread_table.PARSER, header + WRAPPED, name=name))
+
+    assert (table.pid, len(table.threads)) == (pid, 2)
 
 
 def test_names_with_spaces_do_not_shift_the_columns() -> None:
