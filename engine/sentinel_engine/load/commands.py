@@ -6,9 +6,9 @@ import json
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,6 +22,7 @@ from .client import BenchError, Client
 Output = tuple[Any, bool]
 Record = dict[str, Any]
 Result = TypeVar("Result")
+TABLE_WIDTH = 120
 SMOKE_TESTS = smoking.TESTS
 
 
@@ -50,23 +51,29 @@ def _table(options: argparse.Namespace, title: str, rows: Sequence[Sequence[str]
     table = Table(*rows[0], title=title)
     for row in rows[1:]:
         table.add_row(*row)
-    Console(stderr=options.json, soft_wrap=True).print(table)
+    stream = sys.stderr if options.json else sys.stdout
+    Console(file=stream, width=None if stream.isatty() else TABLE_WIDTH).print(table)
 
 
 def _figure(value: float | None, spread: float | None = None) -> str:
     if value is None:
         return "-"
-    return f"{value:.4g}" + (f" ± {spread:.2g}" if spread is not None else "")
+    return f"{value:.4g}" + (f" ± {spread:.3g}" if spread is not None else "")
 
 
 @contextmanager
 def _records(path: Path, step: Callable[[str], None]) -> Iterator[bench.Write]:
-    """A new JSONL file; an existing one is refused, not replaced."""
-    with path.open("x") as file:
+    """A new JSONL file, made with its first record; an existing one is refused, not replaced."""
+    if path.exists():
+        raise BenchError(f"{path} exists and is not replaced; give --out another name")
+    with ExitStack() as stack:
+        opened: list[TextIO] = []
 
         def write(record: Record) -> None:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
+            if not opened:
+                opened.append(stack.enter_context(path.open("x")))
+            opened[0].write(json.dumps(record) + "\n")
+            opened[0].flush()
             step(str(record.get("kind")))
 
         yield write

@@ -78,7 +78,7 @@ def outcome(answers: list[Answer]) -> str:
 
 def _moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     return {name: value - before.get(name, 0.0) for name, value in after.items()
-            if value != before.get(name, 0.0)}  # fmt: skip
+            if value != before.get(name, 0.0) and "_bucket{" not in name}  # fmt: skip
 
 
 async def run_case(client: Client, prompts: Prompts, cell: Cell, number: int, arm: str) -> Record:

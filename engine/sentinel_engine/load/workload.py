@@ -12,7 +12,7 @@ see him two has look more day could go come did number sound no most people my o
 than call first who may down side been now find river stone light winter machine answer memory
 """
 _WORDS = _TEXT.split()
-_PROBE_CHARACTERS = 2000
+_PROBE_CHARACTERS = 400
 
 
 def text(characters: int, seed: str) -> str:

@@ -4,15 +4,20 @@ The scripted worker stands for engines that misbehave on request: it serves, nev
 by itself or ignores SIGTERM. Everything around it is the launcher as it is shipped.
 """
 
+import io
 import json
 import os
 import socket
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import sentinel_engine
+from sentinel_engine.cli import main
 from sentinel_engine.config import parse_config
 from sentinel_engine.launcher.checks import tables
 from sentinel_engine.modelfile import load_model_config
@@ -129,3 +134,46 @@ def small_cluster(folder: Path, *, prefix: str = "") -> SmallCluster:
     top = {"name": f"small-{os.getpid()}", "master_port": free_port(), "memory_floor_bytes": 0,
            "ready_s": 60, "stop_s": 20}  # fmt: skip
     return SmallCluster(folder, nodes, top, {"port": free_port(), "host": "127.0.0.1"})
+
+
+class Ran:
+    """What a command of `sentinel-engine` answered."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.err = code, err
+        self.answer: dict[str, Any] = json.loads(out)
+
+    def failed(self) -> dict[str, str]:
+        """Checks that failed, with what they say, by node and name."""
+        return {f"{check['node']} {check['check']}": check["says"]
+                for check in self.answer["checks"] if not check["ok"]}  # fmt: skip
+
+
+def run(small: SmallCluster, verb: str, *more: str) -> Ran:
+    """One command; nodes and engines are processes of their own."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main(small.command(verb, *more))
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+def ip(*arguments: str) -> None:
+    """Run iproute2."""
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
+
+
+@contextmanager
+def namespaces(tag: str) -> Iterator[tuple[str, str]]:
+    """Two network namespaces joined by a veth pair, 10.231.0.1 and 10.231.0.2."""
+    with ExitStack() as stack:
+        names = (f"se{tag}a", f"se{tag}b")
+        for name in names:
+            ip("netns", "add", name)
+            stack.callback(ip, "netns", "del", name)
+        ip("link", "add", "se0", "netns", names[0], "type", "veth", "peer", "name", "se0",
+           "netns", names[1])  # fmt: skip
+        for k, name in enumerate(names, 1):
+            ip("-n", name, "addr", "add", f"10.231.0.{k}/24", "dev", "se0")
+            ip("-n", name, "link", "set", "se0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield names

@@ -222,3 +222,15 @@ def test_smoke_tests_can_fail(name: str, answers: list[dict[str, object]]) -> No
     """False: a model that cannot do it passes."""
     with serving(Behaviour(chat=answers)) as url:
         assert main(["bench", "smoke", "--url", url, "--only", name]) == 1
+
+
+def test_a_run_that_never_began_leaves_no_file(tmp_path: Path) -> None:
+    """False: the second try is refused because of the first one's empty file."""
+    out = tmp_path / "o"
+    command = ["bench", "prose", "--out", str(out), "--output", "8"]
+    with serving(Behaviour(refuse=True)) as url:
+        assert main([*command, "--url", url]) == 1
+    assert not out.exists()
+    with serving(Behaviour()) as url:
+        main([*command, "--url", url])
+    assert len(lines(out)) == 6

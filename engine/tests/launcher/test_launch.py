@@ -1,6 +1,5 @@
 """Launching on several nodes for real: processes, sockets, namespaces, ssh; a scripted worker."""
 
-import io
 import json
 import os
 import shutil
@@ -10,38 +9,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from small_cluster import PACKAGE, SmallCluster, free_port, small_cluster
+from small_cluster import PACKAGE, SmallCluster, free_port, namespaces, run, small_cluster
 
 from sentinel_engine.cli import NO_ANSWER, NOT_WELL, OK, main
 from sentinel_engine.launcher.processes import alive, members
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-
-
-class Ran:
-    """What a command of `sentinel-engine` answered."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.err = code, err
-        self.answer: dict[str, Any] = json.loads(out)
-
-    def failed(self) -> dict[str, str]:
-        """Checks that failed, with what they say, by node and name."""
-        return {f"{check['node']} {check['check']}": check["says"]
-                for check in self.answer["checks"] if not check["ok"]}  # fmt: skip
-
-
-def run(small: SmallCluster, verb: str, *more: str) -> Ran:
-    """One command; nodes and engines are processes of their own."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = main(small.command(verb, *more))
-    return Ran(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
@@ -277,27 +254,6 @@ def test_a_worker_whose_holder_was_killed_still_holds_the_name(small: SmallClust
     assert run(small, "stop").code == OK
     assert members(small.top["name"]) == []
     assert not any(alive(each.pid, each.started_ticks) for each in holders)
-
-
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
-
-
-@contextmanager
-def namespaces(tag: str) -> Iterator[tuple[str, str]]:
-    """Two network namespaces joined by a veth pair, 10.231.0.1 and 10.231.0.2."""
-    with ExitStack() as stack:
-        names = (f"se{tag}a", f"se{tag}b")
-        for name in names:
-            ip("netns", "add", name)
-            stack.callback(ip, "netns", "del", name)
-        ip("link", "add", "se0", "netns", names[0], "type", "veth", "peer", "name", "se0",
-           "netns", names[1])  # fmt: skip
-        for k, name in enumerate(names, 1):
-            ip("-n", name, "addr", "add", f"10.231.0.{k}/24", "dev", "se0")
-            ip("-n", name, "link", "set", "se0", "up")
-            ip("-n", name, "link", "set", "lo", "up")
-        yield names
 
 
 @AS_ROOT
