@@ -114,6 +114,7 @@ class Engine:
             self.run_batch()
             self._report_switch()
         self.peers.barrier()
+        self.runner.release()
         self.peers.close()
         self.store.close()
 

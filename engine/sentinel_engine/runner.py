@@ -108,6 +108,10 @@ class Runner:
                 self._graphs["draft", shape] = self._captured(guess, (state, token))
         return list(self.config.batch_shapes)
 
+    def release(self) -> None:
+        """Drop the captured graphs: NCCL does not destroy a communicator while one still uses it."""
+        self._graphs.clear()
+
     def _gathered(self, hidden: Tensor) -> Tensor:
         """Logits; with a fault, the rank strays from its peers here, at the end of a step.
 
