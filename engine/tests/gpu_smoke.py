@@ -1,4 +1,4 @@
-"""The engine on real GPUs, every hand-off with and without graphs.
+"""The engine on real GPUs: every hand-off inside graphs, and eager steps.
 
     python engine/tests/gpu_smoke.py OUT --world 2
 
@@ -24,10 +24,10 @@ from sentinel_engine.collectives import read_ring
 from sentinel_engine.config import TINY_MODEL, EngineConfig, dump_config
 from sentinel_engine.stage import stage
 
-READY_S, ANSWER_S = 120.0, 60.0
+READY_S, ANSWER_S = 45.0, 30.0
 PROMPTS = ("Return a list of ", "The file is ", "def main(", "Raise an error if ")
-HANDOFFS = ("callback", "memop", "prestage")
-CASES = [(handoff, graphs) for graphs in (True, False) for handoff in HANDOFFS]
+CASES = (("callback", True), ("prestage", True), ("memop", True), ("callback", False))
+"""Hand-off, and whether graphs are captured."""
 COLUMNS = ("case", "ready_s", "tokens_per_s_1", "tokens_per_s_8", "accept_rate", "same_text",
            "failed")  # fmt: skip
 
@@ -138,9 +138,8 @@ def main() -> int:
         result["same_text"] = texts == first if texts else None
         results.append(result)
         print(json.dumps(result), flush=True)
-    (given.out / f"results.world{given.world}.jsonl").write_text(
-        "".join(json.dumps(one) + "\n" for one in results)
-    )
+        with (given.out / f"results.world{given.world}.jsonl").open("a") as file:
+            file.write(json.dumps(result) + "\n")
     for one in [dict(zip(COLUMNS, COLUMNS, strict=True)), *results]:
         print("| " + " | ".join(str(one.get(column, "")) for column in COLUMNS) + " |")
     return int(any("failed" in one for one in results))
