@@ -9,10 +9,11 @@ Containers share the host's process table, so their engines are seen too; paths 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sentinel.agent import procfs
+from sentinel.agent.helper import HELPER, Helper
 from sentinel.agent.journal_follow import PREFIX
 from sentinel.engines import ADAPTERS
 from sentinel.engines.adapter import Adapter, ProcessView
@@ -42,6 +43,7 @@ class Discovery:
 
     adapters: Sequence[Adapter] = ADAPTERS
     proc: Path = procfs.PROC
+    helper: Helper = field(default_factory=lambda: HELPER)
     _known: dict[int, _Known] = field(default_factory=dict)
     _engine_pids: set[int] = field(default_factory=set)
     _turn: int = 0
@@ -114,11 +116,12 @@ class Discovery:
 
     def _engine(self, adapter: Adapter, root: ProcessView) -> Engine:
         family = self._family(root)
+        root = self._described(root)
         log, container = self._log_of(root), self._container_of(root.id.pid)
         processes = []
         for view in family:
             place = adapter.place(view, family)
-            if place.role == "other" and view is not root:
+            if place.role == "other" and view.id != root.id:
                 continue
             processes.append(
                 EngineProcess(
@@ -145,7 +148,7 @@ class Discovery:
     def _log_of(self, root: ProcessView) -> str | None:
         """The file or journal that stderr or stdout goes to, or the container's json-file; None for pipes."""
         for name in ("fd/2", "fd/1"):
-            target = procfs.link(root.id.pid, name, self.proc)
+            target = procfs.link(root.id.pid, name, self.proc) or self._told_link(root, name)
             if target is not None and target.startswith("/") and not target.startswith("/dev/"):
                 inside = Path(target)
                 through_root = self.proc / str(root.id.pid) / "root" / target.lstrip("/")
@@ -158,6 +161,16 @@ class Discovery:
             if path.is_file():
                 return str(path)
         return None
+
+    def _described(self, root: ProcessView) -> ProcessView:
+        """The root with the settings that the helper may tell, where its environment cannot be read."""
+        if root.environ_readable or not self.helper.wanted():
+            return root
+        settings = self.helper.describe(root.id).settings
+        return replace(root, environ=settings, environ_readable=bool(settings)) if settings else root
+
+    def _told_link(self, root: ProcessView, name: str) -> str | None:
+        return self.helper.describe(root.id).links.get(name) if self.helper.wanted() else None
 
     def _is_journal(self, root: ProcessView, target: str) -> bool:
         """Whether a descriptor is the stream to journald that systemd opened for this process and named to it."""

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from sentinel.agent import ladder, procfs, ras
+from sentinel.agent.helper import HELPER
 from sentinel.agent.journal_follow import COMMAND, PREFIX
 from sentinel.agent.sources import kernel
 from sentinel.model.engine import Engine, EngineProcess
@@ -30,6 +31,7 @@ PACKAGES = {
     "gdb": "install the package gdb",
 }
 RIGHTS_FIX = "run the agent as root or grant CAP_SYS_PTRACE; in a container --cap-add SYS_PTRACE"
+HELPER_FIX = "list the engine's control group in /etc/sentinel/helper.conf: allow-cgroup /system.slice/UNIT"
 TRACE_FIX = "start the engine with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL NCCL_DEBUG_FILE=/var/log/nccl.%h.%p"
 FLIGHT_FIX = f"start the engine with {FLIGHT_PIPE}=/run/torch-dump- and TORCH_FR_BUFFER_SIZE=2000"
 
@@ -135,9 +137,12 @@ def _ras(engine: Engine) -> Check:
 
 def _ptrace(engine: Engine, process: EngineProcess) -> Check:
     why = _why_not(procfs.PROC / str(process.id.pid) / "mem", os.O_RDONLY)
-    fix = RIGHTS_FIX if why else ""
+    says, fix = why or "ptrace is allowed", RIGHTS_FIX if why else ""
+    if why and HELPER.wanted():
+        told = HELPER.ask("describe", process.id)
+        says, why, fix = told.why or "through the helper", told.why, HELPER_FIX if told.why else ""
     return Check(
-        what="stacks", ok=not why, says=why or "ptrace is allowed", fix=fix, engine=engine.key, pid=process.id.pid,
+        what="stacks", ok=not why, says=says, fix=fix, engine=engine.key, pid=process.id.pid,
         rank=process.rank,
     )  # fmt: skip
 

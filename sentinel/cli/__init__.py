@@ -16,6 +16,8 @@ from sentinel import __version__
 VERBS: Mapping[str, str] = {
     "watch": "Watch the engines of this host.",
     "status": "Show what the agent sees, and what it cannot.",
+    "doctor": "Check that evidence would be there, and how to repair what would not.",
+    "install": "Put the systemd units on this host, or show what that would do.",
     "config": "Check and show the configuration.",
     "replay": "Judge an agent's journal again and compare.",
     "drill": "A fire drill on this machine, without a GPU.",

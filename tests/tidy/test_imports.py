@@ -14,6 +14,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": {"model", "core"},
     "plumbing": {"model", "plumbing"},
     "metrics": {"model", "metrics"},
+    "helper": {"plumbing", "helper"},
     "bus": {"model", "plumbing", "bus"},
     "collectors": {"model", "collector", "collectors"},
     "evidence": {"model", "collector", "collectors", "evidence", "plumbing"},
@@ -26,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 """Room -> rooms it may import. Rooms that are not named compose the others and may import all but the command line."""
 
-SHELLS = {"cli", "agent", "coordinator", "testing"}
+SHELLS = {"cli", "agent", "coordinator", "deploy", "testing"}
 ABOVE = {"cli"}
 
 VOCABULARY = {

@@ -1,0 +1,117 @@
+"""The agent's side of the privileged helper (`sentinel.helper.server`): asks when it may not look for itself."""
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from sentinel.model.engine import ProcessId
+
+SOCKET = Path("/run/sentinel-helper.sock")
+DEADLINE_S = 12.0
+HEADER_BYTES_MAX = 4096
+BYTES_MAX = 8 << 20
+CAP_SYS_PTRACE = 19
+KEPT_MAX = 256
+AGAIN_S = 60.0
+
+
+class _Header(msgspec.Struct, frozen=True):
+    v: int
+    ok: bool
+    bytes: int
+    why: str = ""
+
+
+class Described(msgspec.Struct, frozen=True):
+    """Where a process's output goes (`fd/1`, `fd/2`), and the settings of it that may be told."""
+
+    links: Mapping[str, str] = {}
+    settings: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer, or why there is none. `fd` is the caller's to close; -1 when none came."""
+
+    data: bytes = b""
+    why: str = ""
+    fd: int = -1
+
+
+@dataclass(slots=True)
+class Helper:
+    """Asks through `path`. Every call is bounded; nothing is raised for what the helper does or does not do."""
+
+    path: Path = SOCKET
+    _described: dict[ProcessId, tuple[float, Described]] = field(default_factory=dict)
+
+    def wanted(self) -> bool:
+        """Whether to ask: this process may not trace others, and there is somebody who may."""
+        return not _may_trace() and self.path.exists()
+
+    def ask(self, verb: str, target: ProcessId | None = None) -> Told:
+        """One question."""
+        request: dict[str, object] = {"v": 1, "verb": verb}
+        if target is not None:
+            request |= {"pid": target.pid, "started_ticks": target.started_ticks}
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as client:
+                client.settimeout(DEADLINE_S)
+                client.connect(str(self.path))
+                client.sendall(json.dumps(request).encode() + b"\n")
+                return _answer(client)
+        except (OSError, msgspec.MsgspecError, ValueError) as error:
+            return Told(why=f"helper: {error}")
+
+    def describe(self, target: ProcessId) -> Described:
+        """What the helper tells of a process; kept, and asked again a minute after a refusal."""
+        now_s = time.monotonic()
+        known = self._described.get(target)
+        if known is not None and (known[1].links or now_s - known[0] < AGAIN_S):
+            return known[1]
+        told, described = self.ask("describe", target), Described()
+        if told.data:
+            with contextlib.suppress(msgspec.MsgspecError):
+                described = msgspec.json.decode(told.data, type=Described)
+        if len(self._described) >= KEPT_MAX:
+            self._described.clear()
+        self._described[target] = (now_s, described)
+        return described
+
+
+HELPER = Helper()
+"""The one that the units install."""
+
+
+def _answer(client: socket.socket) -> Told:
+    until_s = time.monotonic() + DEADLINE_S
+    data, fds, _, _ = socket.recv_fds(client, 1 << 16, 1)
+    while b"\n" not in data and len(data) <= HEADER_BYTES_MAX and (part := client.recv(1 << 16)):
+        data += part
+    line, _, body = data.partition(b"\n")
+    fd = fds[0] if fds else -1
+    header = msgspec.json.decode(line, type=_Header)
+    if not header.ok or not 0 <= header.bytes <= BYTES_MAX:
+        return Told(why=f"helper: {header.why or 'an answer of an unlikely size'}", fd=fd)
+    parts, missing = [body], header.bytes - len(body)
+    while missing > 0 and time.monotonic() < until_s and (part := client.recv(min(missing, 1 << 16))):
+        parts.append(part)
+        missing -= len(part)
+    return Told(data=b"".join(parts), fd=fd) if missing == 0 else Told(why="helper: the answer was cut", fd=fd)
+
+
+@cache
+def _may_trace() -> bool:
+    """Whether this process holds CAP_SYS_PTRACE; it neither gains nor loses it while it runs."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> CAP_SYS_PTRACE & 1)
+    return os.geteuid() == 0
