@@ -215,6 +215,8 @@ class Pulse:
             case "pause" | "sleep":
                 self.paused, self._paused_s = True, when_s
             case "resume" | "wake":
+                # Nothing was owed during the pause; silence counts anew.
+                self.last_s = when_s if self.paused else self.last_s
                 self.paused = False
             case "sigterm":
                 self.closing |= not self.failed

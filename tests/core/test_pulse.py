@@ -181,3 +181,20 @@ def test_a_scrape_after_a_freeze_does_not_make_the_engine_younger() -> None:
     scraped(pulse, 14.4, running=4, tokens=1200)
 
     assert pulse.silence_s(14.4) == 0.0
+
+
+def test_an_engine_that_goes_on_after_a_pause_has_time_for_its_first_step() -> None:
+    """False: every pause that is longer than a healthy silence ends with an alarm."""
+    pulse = Pulse(CoreSettings())
+    for second in range(0, 10, 2):
+        scraped(pulse, second, running=4, tokens=512 + second)
+    for second, notice in ((9, "pause"), (69, "resume")):
+        text = f'INFO: 127.0.0.1:50000 - "POST /{notice} HTTP/1.1" 200 OK'
+        origin = Origin("engine.log", second)
+        pulse.note(
+            at(second),
+            Notice(origin=origin, at_s=1_700_000_000 + second, engine="sglang", notice=notice, text=text),  # type: ignore[arg-type]
+        )
+
+    assert pulse.overdue(70) is None
+    assert pulse.overdue(78) is not None

@@ -115,7 +115,7 @@ def test_a_dump_of_thread_fields_keeps_call_and_arguments() -> None:
 
 
 WRAPPED = (
-    "405 ; comm=gloo ; wchan=futex_do_wait ; syscall=202 0x1 ; stat=405 (gloo) S 9 9 9 0 -1 4 1 0 2 0 5 6 0 0 ; stack=\n"
+    "405 ; comm=gloo ; wchan=0 ; syscall=202 0x1 ; stat=405 (gloo) S 9 9 9 0 -1 4 1 0 2 0 5 6 0 0 ; stack=\n"
     "26792 ; comm=python3 ; wchan=pipe_wait ; syscall=257 0x1 ; "
     "stat=26792 (python3) S 9 9 9 0 -1 4 1 0 2 0 5 6 0 0 ; stack=\n"
 )
