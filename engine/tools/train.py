@@ -3,7 +3,7 @@
     python engine/tools/train.py OUT --seconds 420
 
 The text is free: docstrings of CPython's standard library (of the interpreter that runs this) and
-the documents of this repository; every twentieth document is held out. Experts and Engram rows are
+the documents of this repository; about every twentieth document is held out. Experts and Engram rows are
 trained through their 4 and 8 bit formats, so what is written is what was trained. The draft head
 learns the model's own next-token distributions from its hidden states.
 """
@@ -14,6 +14,7 @@ import json
 import math
 import sysconfig
 import time
+import zlib
 from dataclasses import asdict
 from pathlib import Path
 
@@ -39,8 +40,8 @@ HELD_OUT_EVERY = 20
 DRAFTS = 3
 
 
-def documents(root: Path) -> list[str]:
-    """Docstrings of a standard library module each, then the repository's documents."""
+def documents(root: Path) -> list[tuple[str, str]]:
+    """Names and texts: docstrings of a standard library module each, the repository's documents."""
     library = Path(sysconfig.get_path("stdlib"))
     found = []
     for path in sorted(library.rglob("*.py")):
@@ -55,17 +56,21 @@ def documents(root: Path) -> list[str]:
         texts = [ast.get_docstring(one) for one in ast.walk(tree) if isinstance(one, nodes)]
         text = "\n\n".join(one for one in texts if one)
         if len(text) > 200:
-            found.append(text)
-    found += [path.read_text() for path in sorted((root / "docs").glob("*.md"))]
-    return found
+            found.append(("/".join(parts), text))
+    papers = sorted((root / "docs").glob("*.md"))
+    return found + [(path.name, path.read_text()) for path in papers]
+
+
+def held_out(name: str) -> bool:
+    """Whether a document is kept from training; its name decides, in any version of Python."""
+    return zlib.crc32(name.encode()) % HELD_OUT_EVERY == 0
 
 
 def corpus(root: Path) -> tuple[np.ndarray, np.ndarray]:
     """Tokens to train on, and tokens held out; each document between its marks."""
     parts: tuple[list[int], list[int]] = ([], [])
-    for number, text in enumerate(documents(root)):
-        held = number % HELD_OUT_EVERY == 7
-        parts[held].extend([BOS, *text.encode("ascii", "replace"), EOS])
+    for name, text in documents(root):
+        parts[held_out(name)].extend([BOS, *text.encode("ascii", "replace"), EOS])
     return np.array(parts[0], dtype=np.int64), np.array(parts[1], dtype=np.int64)
 
 
