@@ -116,6 +116,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 SECTIONS = {"timing": Timing, "folders": Folders, "sources": Sources, "limits": Limits, "metrics": Metrics}
 
+COORDINATION = frozenset({"groups", "policy", "delays", "coordinator"})
+"""Sections of the same file that `sentinel/groups.py` reads."""
+
 
 def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> tuple[Config, dict[str, str]]:
     """(configuration, origin of every value as `section.key` -> words). Raises ConfigError.
@@ -162,6 +165,8 @@ def _from_file(path: Path) -> Iterator[tuple[str, str, Any]]:
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path}: sections such as `timing:` are expected")
     for section, keys in loaded.items():
+        if section in COORDINATION:
+            continue
         if section not in SECTIONS:
             raise ConfigError(f"{path}: {section} is not a section{_hint(str(section), SECTIONS)}")
         if not isinstance(keys, dict):

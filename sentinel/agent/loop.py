@@ -340,6 +340,10 @@ class AgentLoop:
             timed = seen if seen.at_s is not None else msgspec.structs.replace(seen, at_s=now.wall_s)
             self._give(Observed(at=now, engine=key, seen=timed))  # type: ignore[arg-type]
 
+    def evidence_of(self, incident: str) -> Path:
+        """Where the evidence of an incident is or will be."""
+        return self._incidents.folder_of(incident)
+
     def _status(self, now: Stamp) -> status.Status:
         return status.Status(
             at=now,

@@ -15,6 +15,9 @@ from sentinel.plumbing.clock import SystemClock
 from sentinel.rulebook import load_rules
 from sentinel.testing.drill import Drill, Outcome
 from sentinel.testing.life import Life
+from sentinel.testing.restart_drill import ABOUT as RESTART_ABOUT
+from sentinel.testing.restart_drill import NAME as RESTART
+from sentinel.testing.restart_drill import RestartDrill, timeline
 from sentinel.testing.scenarios import CATALOGUE, HEALTHY, HEALTHY_ABOUT, Scenario, healthy, named
 
 
@@ -45,7 +48,11 @@ def command(
         for scenario in CATALOGUE:
             click.echo(f"{scenario.name:<20} {scenario.about}")
         click.echo(f"{HEALTHY:<20} {HEALTHY_ABOUT}")
+        click.echo(f"{RESTART:<20} {RESTART_ABOUT}")
         return
+    if name == RESTART:
+        passed = [restart(time_scale, folder, as_json) for _ in range(repeat)]
+        sys.exit(Exit.OK if all(passed) else Exit.STALLED)
     outcomes = []
     for number in range(1, repeat + 1):
         for scenario in _chosen(name, whole, Life(minutes, time_scale, SystemClock(), seed=number)):
@@ -57,6 +64,14 @@ def command(
     if len(outcomes) > 1 and not as_json:
         click.echo("\n".join(_summed(outcomes)))
     sys.exit(Exit.STALLED if any(not outcome.passed for outcome in outcomes) else Exit.OK)
+
+
+def restart(time_scale: float, folder: Path | None, as_json: bool) -> bool:
+    """The whole way from a freeze to the next token, in policy `auto`; whether nothing is to complain about."""
+    home = Path(tempfile.mkdtemp(prefix="sentinel-drill-", dir=folder))
+    outcome = RestartDrill(load_rules(NAMES), SystemClock(), home, time_scale).run()
+    click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(timeline(outcome)))
+    return outcome.passed
 
 
 def _chosen(name: str | None, whole: bool, life: Life) -> tuple[Scenario, ...]:

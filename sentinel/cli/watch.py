@@ -10,7 +10,9 @@ from sentinel.agent.loop import open_loop
 from sentinel.agent.report import log_effect
 from sentinel.agent.serve import served
 from sentinel.config import ConfigError, load
+from sentinel.coordinator.embed import coordinating
 from sentinel.core.facts import NAMES
+from sentinel.groups import GroupError, load_coordination
 from sentinel.plumbing.clock import SystemClock
 from sentinel.plumbing.logs import set_up
 from sentinel.plumbing.notify import notify
@@ -27,22 +29,23 @@ def command(path: Path | None, state: Path | None, live: bool) -> None:
     try:
         environ = {} if state is None else {"SENTINEL_FOLDERS_STATE": str(state)}
         config, _ = load(path, {**environ_of_process(), **environ})
-        loop = open_loop(config, load_rules(NAMES), SystemClock())
-    except (ConfigError, JournalError, RuleError) as error:
+        rules, groups = load_rules(NAMES), load_coordination(path)
+        loop = open_loop(config, rules, SystemClock())
+    except (ConfigError, GroupError, JournalError, RuleError) as error:
         raise click.UsageError(str(error)) from error
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loop.stop.set())
     if live:
         from sentinel.agent.view import run_with_view  # a terminal view costs memory that a service must not pay
 
-        with served(loop):
+        with served(loop), coordinating(loop, groups, rules):
             run_with_view(loop)
         return
     set_up()
     # systemd ends an agent whose loop hangs with SIGABRT; where it hung belongs in the journal.
     faulthandler.enable()
     loop.listeners.append(log_effect)
-    with served(loop):
+    with served(loop), coordinating(loop, groups, rules):
         notify(READY=1, STATUS="watching")
         loop.run()
     notify(STOPPING=1)

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from sentinel.model.cluster import Delays, Plan, PlanKind, Step
 from sentinel.model.group import Ack, Command, GroupSpec
 
+WITHIN = "within_s"
+SHARE = 0.9
+"""Of a step's limit a host gets this much, so that its own words arrive before the coordinator gives up on it."""
 FATAL: Mapping[str, str] = {
     "unverified": "the stop of {host} could not be verified: {why}",
     "refused": "{host} refused: {why}",
@@ -61,6 +64,7 @@ def restart_steps(spec: GroupSpec, delays: Delays, *, fresh_capture: bool, ask: 
     """Steps of a restart. `fresh_capture`: evidence was not taken yet; `ask`: try to get a token out of it first."""
     hosts, first = spec.hosts, spec.hosts[:1]
     args = {"mode": mode} if mode else {}
+    start = {**args, **_within(delays.start_s)}
     steps = []
     if mode:
         steps.append(Step(name="fits", verb="store_check", hosts=hosts, limit_s=delays.store_s, args=args))
@@ -69,10 +73,11 @@ def restart_steps(spec: GroupSpec, delays: Delays, *, fresh_capture: bool, ask: 
     if ask:
         steps.append(Step(name="ask", verb="probe", hosts=hosts, limit_s=delays.probe_s))
     steps.append(Step(name="stop", verb="stop", hosts=hosts, limit_s=delays.stop_s))
-    steps.append(Step(name="start_first", verb="start", hosts=first, limit_s=delays.start_s, args=args))
+    steps.append(Step(name="start_first", verb="start", hosts=first, limit_s=delays.start_s, args=start))
     if len(hosts) > 1:
-        steps.append(Step(name="start_rest", verb="start", hosts=hosts[1:], limit_s=delays.start_s, args=args))
-    steps.append(Step(name="ready", verb="ready", hosts=hosts, limit_s=delays.ready_s))
+        steps.append(Step(name="start_rest", verb="start", hosts=hosts[1:], limit_s=delays.start_s, args=start))
+    ready = _within(delays.ready_s)
+    steps.append(Step(name="ready", verb="ready", hosts=hosts, limit_s=delays.ready_s, args=ready))
     return tuple(steps)
 
 
@@ -81,8 +86,14 @@ def store_steps(spec: GroupSpec, delays: Delays, mode: str) -> tuple[Step, ...]:
     args = {"mode": mode}
     return (
         Step(name="fits", verb="store_check", hosts=spec.hosts, limit_s=delays.store_s, args=args),
-        Step(name="switch", verb="store_set", hosts=spec.hosts, limit_s=delays.store_s, args=args),
+        switch_step(spec.hosts, delays, mode),
     )
+
+
+def switch_step(hosts: tuple[str, ...], delays: Delays, mode: str) -> Step:
+    """Every named host's running store changes its mode."""
+    args = {"mode": mode, **_within(delays.store_s)}
+    return Step(name="switch", verb="store_set", hosts=hosts, limit_s=delays.store_s, args=args)
 
 
 def unblock_steps(hosts: tuple[str, ...], delays: Delays) -> tuple[Step, ...]:
@@ -128,7 +139,7 @@ def plan_words(kind: PlanKind, steps: tuple[Step, ...], incarnations: Mapping[st
     """What the plan would do, one line a step."""
     words = [f"{kind}:"]
     for number, step in enumerate(steps, 1):
-        args = "".join(f" {name}={value}" for name, value in step.args.items())
+        args = "".join(f" {name}={value}" for name, value in step.args.items() if name != WITHIN)
         named = ", ".join(f"{host} ({incarnations.get(host) or 'nothing runs'})" for host in step.hosts)
         words.append(f"  {number}. {step.name}{args} on {named}; at most {step.limit_s:g} s")
     return tuple(words)
@@ -142,6 +153,10 @@ def _judge_step(step: Step, acks: Mapping[str, Ack]) -> Turn | None:
         if len(acks) == len(step.hosts) and not any(ack.checks.get("token") is False for ack in acks.values()):
             return Halted("no host could ask the engine for a token; its endpoint is not known")
         return None
+    if step.verb == "ready" and len(acks) == len(step.hosts):
+        proofs = [ack.checks.get("token") for ack in acks.values()]
+        if True not in proofs and all(ack.outcome == "done" for ack in acks.values()):
+            return Halted("no host serves an API, so nothing proves that the engine generates")
     if step.verb == "capture":
         return None  # A capture that failed is a loss of evidence, never a reason to leave the engine stuck.
     for host, ack in acks.items():
@@ -179,3 +194,7 @@ def _command(plan: Plan, step: Step, host: str, stage: Stage) -> Command:
 
 def _id(plan: Plan, step: Step, host: str) -> str:
     return f"{plan.id}/{step.name}/{host}"
+
+
+def _within(limit_s: float) -> dict[str, str]:
+    return {WITHIN: f"{SHARE * limit_s:g}"}

@@ -78,7 +78,7 @@ def captures(engines_seen: Iterable[EngineReport]) -> bool:
 
 def gone(spec: GroupSpec, seen: Mapping[str, EngineReport]) -> bool:
     """Whether every host is heard and none runs the engine."""
-    return len(seen) == len(spec.hosts) and all(not engine.incarnation for engine in seen.values())
+    return len(seen) == len(spec.hosts) and not any(engine.incarnation or engine.unseen for engine in seen.values())
 
 
 def back(spec: GroupSpec, state: GroupState, seen: Mapping[str, EngineReport]) -> bool:

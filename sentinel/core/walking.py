@@ -3,9 +3,9 @@
 from sentinel.core import sight
 from sentinel.core.book import Book, Effects
 from sentinel.core.cluster_life import GroupCue
-from sentinel.core.plan import Finished, Halted, Nothing, Stage, Wait, advance_plan
+from sentinel.core.plan import Finished, Halted, Nothing, Stage, Wait, advance_plan, switch_step
 from sentinel.core.policy import refusals, wants_ram
-from sentinel.model.cluster import GroupState, Plan, Send, Step
+from sentinel.model.cluster import GroupState, Plan, Send
 from sentinel.model.group import GroupSpec
 
 RESERVED = frozenset({"budget", "cooldown", "concurrency", "toggle"})
@@ -96,8 +96,7 @@ def _halted(book: Book, spec: GroupSpec, state: GroupState, why: str) -> Effects
         yield from book.close(spec, state, GroupCue.NOTHING_TO_DO, f"the mode stays as it was: {why}")
     elif plan.kind == "store" and switched and not plan.rollback:
         before = plan.store_before.get(switched[0], "")
-        limit_s = book.delays.store_s
-        steps = (Step(name="switch", verb="store_set", hosts=switched, limit_s=limit_s, args={"mode": before}),)
+        steps = (switch_step(switched, book.delays, before),)
         yield book.told("rollback", f"{plan.id}/rollback", "critical", f"{why}; back to {before}", spec)
         fields = {"cause": "rollback", "store_mode": before, "by": plan.by}
         yield from book.begin("store", spec, GroupCue.ROLL_BACK, steps, **fields)

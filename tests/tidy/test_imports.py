@@ -16,6 +16,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"model", "metrics"},
     "helper": {"plumbing", "helper"},
     "bus": {"model", "plumbing", "bus"},
+    "groups": {"model", "config"},
+    "actions": {"model", "plumbing", "collectors", "groups", "agent", "actions"},
     "collectors": {"model", "collector", "collectors"},
     "evidence": {"model", "collector", "collectors", "evidence", "plumbing"},
     "rulebook": {"model", "core"},

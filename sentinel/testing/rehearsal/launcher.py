@@ -16,6 +16,7 @@ from sentinel.testing.rehearsal.shared import Shared
 _LABELS = '{model_name="rehearsal",tp_rank="0"}'
 WATCH_S = 0.2
 RESTS_WITHIN_S = 30.0
+TOKEN_WITHIN_S = 60.0
 PAUSES = {"/pause_generation": 1, "/continue_generation": 0}
 
 
@@ -90,6 +91,14 @@ def _handler(shared: Shared) -> type[BaseHTTPRequestHandler]:
                 self.send_error(503 if self.path == "/health" else 404)
 
         def do_POST(self) -> None:
+            if self.path == "/v1/completions":
+                if _token(shared):
+                    self._answer(
+                        '{"object":"text_completion","choices":[{"text":"1"}],"usage":{"completion_tokens":1}}'
+                    )
+                else:
+                    self.send_error(503)
+                return
             if self.path not in PAUSES:
                 self.send_error(404)
                 return
@@ -110,6 +119,19 @@ def _handler(shared: Shared) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
     return Handler
+
+
+def _token(shared: Shared) -> bool:
+    """Run one request until a step of all ranks has ended; False when none does."""
+    before, idle = shared.get("steps"), shared.get("running") == 0
+    if idle:
+        shared.put("running", 1)
+    until = time.monotonic() + TOKEN_WITHIN_S
+    while shared.get("steps") <= before and time.monotonic() < until:
+        threading.Event().wait(WATCH_S / 10)
+    if idle:
+        shared.put("running", 0)
+    return shared.get("steps") > before
 
 
 def _rests(shared: Shared, paused: int) -> bool:

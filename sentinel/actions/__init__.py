@@ -1,0 +1,1 @@
+"""What Sentinel does to the world: one module a deed. Nothing here decides."""

@@ -1,0 +1,131 @@
+"""What verbs that ask the coordinator for something have in common: the plan first, then the order, then the answer.
+
+They talk to the bus, not to the process, so an order that was given while the coordinator was away is answered when it
+is back; `--json` prints one object.
+"""
+
+import getpass
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from sentinel.bus.bus import Bus, BusDown
+from sentinel.bus.embedded import EmbeddedBus
+from sentinel.cli import Exit
+from sentinel.config import ConfigError, load
+from sentinel.coordinator.names import ANSWERS, NOTICES, ORDERS, STATE, bus_folder
+from sentinel.model.cluster import Answered, ClusterState, Order, OrderVerb, Told
+from sentinel.plumbing.clock import SystemClock
+
+DENIED, UNAVAILABLE, UNKNOWN_OUTCOME = 3, 4, 5
+"""Exit status of verbs that change something: refused; no bus; no answer in time."""
+ANSWER_S = 15.0
+POLL_S = 0.1
+F = TypeVar("F", bound=Callable[..., None])
+
+
+def where(function: F) -> F:
+    """Options that say which state and which form of output."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="One JSON object."),
+        click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="The agent's state folder."),
+        click.option("--config", "path", type=click.Path(dir_okay=False, path_type=Path), help="sentinel.yaml to use."),
+    ):
+        function = option(function)
+    return function
+
+
+def mutating(function: F) -> F:
+    """Options of a verb that changes something, and those of `where`."""
+    dry_run = click.option("--dry-run", is_flag=True, help="Show the plan and what speaks against it; do nothing.")
+    reason = click.option("--reason", required=True, help="Why; kept with the change.")
+    return where(dry_run(reason(function)))
+
+
+def open_bus(path: Path | None, state: Path | None) -> Bus:
+    """The bus of this box. Ends the program with UNAVAILABLE when there is none."""
+    try:
+        config, _ = load(path, {**os.environ, **({} if state is None else {"SENTINEL_FOLDERS_STATE": str(state)})})
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    folder = bus_folder(Path(config.folders.state))
+    if not (folder / "bus.db").exists():
+        click.echo(
+            f"no coordinator has run on the state in {folder}; add groups to sentinel.yaml and run `sentinel watch`"
+        )
+        sys.exit(UNAVAILABLE)
+    try:
+        return EmbeddedBus(folder)
+    except BusDown as error:
+        click.echo(str(error))
+        sys.exit(UNAVAILABLE)
+
+
+def state_of(bus: Bus) -> ClusterState | None:
+    """What the coordinator saved last."""
+    slot = bus.read(STATE)
+    return None if slot is None else msgspec.json.decode(slot.data, type=ClusterState)
+
+
+def notices(bus: Bus) -> list[Told]:
+    """All notices that the bus still holds, oldest first."""
+    found, after = [], 0
+    while records := bus.follow(NOTICES, after):
+        found += [msgspec.json.decode(record.data, type=Told) for record in records]
+        after = records[-1].number
+    return found
+
+
+def order(
+    verb: OrderVerb, *, path: Path | None, state: Path | None, as_json: bool, dry_run: bool, **fields: Any
+) -> None:
+    """Show the plan, give the order unless this is a rehearsal, print the answer, end with its exit status."""
+    bus = open_bus(path, state)
+    by = f"{getpass.getuser()}(uid {os.getuid()})"
+    plan = _ask(bus, Order(id=os.urandom(8).hex(), verb=verb, by=by, dry_run=True, **fields))
+    if not as_json:
+        _print(plan)
+    if dry_run or not plan.ok:
+        _end(plan, as_json)
+    _end(_ask(bus, Order(id=os.urandom(8).hex(), verb=verb, by=by, **fields)), as_json, said=not as_json)
+
+
+def _ask(bus: Bus, asked: Order) -> Answered:
+    try:
+        newest = bus.append(ORDERS, msgspec.json.encode(asked), asked.id)
+        waiting, clock = threading.Event(), SystemClock()
+        until_s = clock.now().mono_s + ANSWER_S
+        while clock.now().mono_s < until_s:
+            for record in bus.follow(ANSWERS, newest, limit=4096):
+                if record.key == asked.id:
+                    return msgspec.json.decode(record.data, type=Answered)
+            waiting.wait(POLL_S)
+    except BusDown as error:
+        click.echo(str(error))
+        sys.exit(UNAVAILABLE)
+    click.echo("no answer from the coordinator: is `sentinel watch` running? The order stands and may still be obeyed;"
+               " see `sentinel incidents`")  # fmt: skip
+    sys.exit(UNKNOWN_OUTCOME)
+
+
+def _print(answered: Answered) -> None:
+    for line in answered.says:
+        click.echo(line)
+
+
+def _end(answered: Answered, as_json: bool, *, said: bool = True) -> None:
+    if as_json:
+        click.echo(msgspec.json.encode({"ok": answered.ok, "says": answered.says, "order": answered.order}).decode())
+    elif not answered.ok:
+        click.echo("refused; nothing was done")
+    elif answered.order.dry_run:
+        click.echo("a rehearsal; nothing was done")
+    elif said:
+        click.echo("done" if answered.order.verb not in ("restart", "store", "unblock") else "begun")
+    sys.exit(Exit.OK if answered.ok else DENIED)

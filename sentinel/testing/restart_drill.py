@@ -1,0 +1,264 @@
+"""The restart drill: a rehearsal engine freezes, and the real agent and coordinator bring it back, in policy `auto`.
+
+Everything is real: processes, the freeze, the capture, the bus and its disk, the stop, its proof, the start, the token.
+"""
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from sentinel.agent.loop import AgentLoop
+from sentinel.agent.procfs import still_same
+from sentinel.config import Config, Folders, Metrics, Timing
+from sentinel.coordinator.embed import Coordinated, coordinating
+from sentinel.coordinator.names import ACKS, NOTICES
+from sentinel.core.rules import Rule
+from sentinel.groups import Coordination, Coordinator, Group, Supervisor
+from sentinel.model.cluster import Limits, Told
+from sentinel.model.effect import AnyEffect, StartCapture, WriteBundle
+from sentinel.model.engine import ProcessId
+from sentinel.model.group import Ack
+from sentinel.model.stamp import Stamp
+from sentinel.plumbing.clock import Clock
+from sentinel.plumbing.subprocesses import run_bounded
+from sentinel.testing.rehearsal.shared import Shared
+
+NAME = "restart"
+ABOUT = "a rank deadlocks; the coordinator captures, stops, starts, and sees the next token"
+GROUP, HOST = "drill", "here"
+START_S = 40.0
+WARM_LINES = 4
+POLL_S = 0.05
+WATCHDOG_S = 300.0
+HOLD_S = 60.0
+END_S = 420.0
+CLIENTS = 8
+
+
+class RestartOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What the drill showed. `events`: seconds after the fault, words. `stop_after_verdict_s`: what Sentinel added."""
+
+    time_scale: float
+    events: tuple[tuple[float, str], ...]
+    complaints: tuple[str, ...]
+    folder: str
+    stop_after_verdict_s: float | None = None
+    relaunches: dict[str, int] = {}
+
+    @property
+    def passed(self) -> bool:
+        """Nothing to complain about."""
+        return not self.complaints
+
+
+@dataclass(slots=True)
+class RestartDrill:
+    """Run once. `fault` is one of the rehearsal engine's; `limits` None means policy `auto`."""
+
+    rules: Sequence[Rule]
+    clock: Clock
+    folder: Path
+    time_scale: float = 1.0
+    fault: str = "deadlock"
+    limits: Limits = field(default_factory=lambda: Limits(mode="auto", hold_s=HOLD_S))
+    stop_command: tuple[str, ...] = ()
+    _effects: list[tuple[Stamp, AnyEffect]] = field(default_factory=list)
+    _told: list[tuple[float, Told]] = field(default_factory=list)
+    _acks: list[tuple[float, Ack]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _first_pid: int = 0
+
+    def run(self) -> RestartOutcome:
+        """Start, warm up, freeze rank 1, wait until the incident is closed or the time is up."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        port = _free_port()
+        with self._engine(port) as first:
+            self._first_pid = first.pid
+            loop, found = self._agent(), self._coordination(port)
+            agent = threading.Thread(target=loop.run, name="agent", daemon=True)
+            agent.start()
+            try:
+                with coordinating(loop, found, self.rules) as together, self._clients():
+                    assert together is not None, "the bus of the drill cannot be opened"
+                    self._warm_up(together)
+                    fault_at = self.clock.now()
+                    (self._home() / "fault.1").write_text(self.fault)
+                    self._wait_for_end(together, fault_at)
+                    return self._outcome(together, fault_at, first)
+            finally:
+                loop.stop.set()
+                agent.join(timeout=30.0)
+
+    def _argv(self, verb: str, port: int) -> tuple[str, ...]:
+        argv = (sys.executable, "-m", "sentinel.testing.rehearsal.detached", verb, "--folder", str(self._engines()))
+        if verb == "stop":
+            return argv
+        scale = self.time_scale
+        settings = ("--ranks", "2", "--port", str(port), "--watchdog-timeout", f"{WATCHDOG_S / scale:g}")
+        return (*argv, *settings, "--step-s", f"{0.02 / min(scale, 4):g}")
+
+    @contextlib.contextmanager
+    def _engine(self, port: int) -> Iterator[ProcessId]:
+        started = run_bounded(self._argv("start", port), deadline_s=START_S)
+        assert started.ok, f"the rehearsal engine did not start: {started.why} {started.stderr.decode()}"
+        pid, ticks = map(int, (self._home() / "engine.pid").read_text().split())
+        try:
+            yield ProcessId(pid, ticks)
+        finally:
+            run_bounded(self._argv("stop", port), deadline_s=START_S)
+
+    def _engines(self) -> Path:
+        return self.folder / "engine"
+
+    def _home(self) -> Path:
+        return self._engines() / (self._engines() / "current").read_text()
+
+    def _agent(self) -> AgentLoop:
+        scale = self.time_scale
+        timing = Timing(time_scale=scale, capture_budget_s=20.0 * min(1.0, scale))
+        folders = Folders(state=str(self.folder / "agent"))
+        loop = AgentLoop(Config(timing=timing, folders=folders, metrics=Metrics(listen="")), self.rules, self.clock)
+        loop.listeners.append(self._hear)
+        return loop
+
+    def _coordination(self, port: int) -> Coordination:
+        stop = self.stop_command or self._argv("stop", port)
+        owner = Supervisor(kind="command", start=self._argv("start", port), stop=stop)
+        scale = self.time_scale
+        group = Group(hosts=(HOST,), port=port, supervisor=owner, term_s=15.0 / scale, verify_s=60.0 / scale)
+        return Coordination(groups={GROUP: group}, policy=self.limits, coordinator=Coordinator(host=HOST))
+
+    def _hear(self, at: Stamp, effect: AnyEffect) -> None:
+        # Other engines of this host are watched too, and are none of the drill's business.
+        if effect.engine.split(":")[1] == str(self._first_pid):
+            with self._lock:
+                self._effects.append((at, effect))
+
+    @contextlib.contextmanager
+    def _clients(self) -> Iterator[None]:
+        """Clients that come back: whenever an engine is up, requests run on it."""
+        over = threading.Event()
+
+        def call() -> None:
+            served: set[Path] = set()
+            while not over.wait(POLL_S):
+                home = self._home()
+                log = home / "engine.log"
+                if home not in served and log.exists() and "fired up" in log.read_text(errors="replace"):
+                    Shared(home / "shared").put("running", CLIENTS)
+                    served.add(home)
+
+        thread = threading.Thread(target=call, name="clients", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(timeout=5.0)
+
+    def _warm_up(self, together: Coordinated) -> None:
+        """Until the engine decodes, the agent knows its pace, the coordinator leads and trusts its witnesses."""
+        began_s = self.clock.now().mono_s
+        young_s = self.limits.young_s / self.time_scale
+        while self.clock.now().mono_s < began_s + START_S + young_s:
+            text = (self._home() / "engine.log").read_text(errors="replace")
+            old_enough = self.clock.now().mono_s - began_s > young_s
+            if text.count("Decode batch") >= WARM_LINES and together.leader.leading and old_enough:
+                return
+            threading.Event().wait(POLL_S)
+        raise RuntimeError("the rehearsal engine did not warm up")
+
+    def _wait_for_end(self, together: Coordinated, fault_at: Stamp) -> None:
+        end_s = fault_at.mono_s + END_S / self.time_scale + 30.0
+        after = {NOTICES: 0, ACKS: 0}
+        while self.clock.now().mono_s < end_s:
+            now_s = self.clock.now().mono_s
+            for record in together.bus.follow(NOTICES, after[NOTICES]):
+                after[NOTICES] = record.number
+                self._told.append((now_s, msgspec.json.decode(record.data, type=Told)))
+            for record in together.bus.follow(ACKS, after[ACKS]):
+                after[ACKS] = record.number
+                self._acks.append((now_s, msgspec.json.decode(record.data, type=Ack)))
+            if any(told.what in ("closed", "page") for _, told in self._told):
+                return
+            threading.Event().wait(POLL_S)
+
+    def _outcome(self, together: Coordinated, fault_at: Stamp, first: ProcessId) -> RestartOutcome:
+        events = [(at_s - fault_at.mono_s, _first_line(told)) for at_s, told in self._told]
+        events += [(at_s - fault_at.mono_s, _ack_words(ack)) for at_s, ack in self._acks]
+        with self._lock:
+            for at, effect in self._effects:
+                if isinstance(effect, StartCapture | WriteBundle):
+                    words = "agent: capture begins" if isinstance(effect, StartCapture) else "agent: evidence kept"
+                    events.append((at.mono_s - fault_at.mono_s, words))
+        core = together.leader.core
+        state = None if core is None else core.group(GROUP)
+        verdict_s = self._when("verdict")
+        stopped = [at_s for at_s, ack in self._acks if "/stop/" in ack.id]
+        return RestartOutcome(
+            time_scale=self.time_scale,
+            events=tuple(sorted((round(at_s, 3), words) for at_s, words in events)),
+            complaints=tuple(self._complaints(first, {} if state is None else state.relaunches)),
+            folder=str(self.folder),
+            stop_after_verdict_s=round(stopped[0] - verdict_s, 3) if stopped and verdict_s is not None else None,
+            relaunches={} if state is None else dict(state.relaunches),
+        )
+
+    def _when(self, what: str) -> float | None:
+        return next((at_s for at_s, told in self._told if told.what == what), None)
+
+    def _complaints(self, first: ProcessId, relaunches: dict[str, int]) -> Iterator[str]:
+        with self._lock:
+            kept_s = next((at.mono_s for at, effect in self._effects if isinstance(effect, WriteBundle)), None)
+        stops = [(at_s, ack) for at_s, ack in self._acks if "/stop/" in ack.id]
+        bundles = [path for path in (self.folder / "agent" / "incidents").glob(f"*_{first.pid}_*") if path.is_dir()]
+        if not bundles:
+            yield "no evidence of the incident was kept"
+        if not any(told.what == "closed" and "worked" in told.words for _, told in self._told):
+            yield "the incident was not closed by an observation: " + "; ".join(t.words for _, t in self._told[-3:])
+        if [ack.outcome for _, ack in stops] != ["done"]:
+            yield f"wanted one verified stop, got {[(ack.outcome, ack.why) for _, ack in stops]}"
+        if kept_s is None or (stops and stops[0][0] < kept_s):
+            yield "the engine was stopped before its evidence was kept"
+        if still_same(first):
+            yield "the frozen engine still runs"
+        if sum(relaunches.values()) != 1:
+            yield f"wanted one relaunch, counted {relaunches}"
+
+
+def timeline(outcome: RestartOutcome) -> list[str]:
+    """The timeline in words."""
+    scale = "" if outcome.time_scale == 1.0 else f", clocks divided by {outcome.time_scale:g}"
+    lines = [f"{'ok  ' if outcome.passed else 'FAIL'} {NAME}: {ABOUT}{scale}", "    0.0 s  fault"]
+    lines += [f"{at_s:7.1f} s  {words[:200]}" for at_s, words in outcome.events]
+    if outcome.stop_after_verdict_s is not None:
+        lines.append(f"           from the verdict to the verified stop: {outcome.stop_after_verdict_s:.1f} s")
+    lines += [f"           relaunches for {cause}: {count}" for cause, count in outcome.relaunches.items()]
+    lines += [f"           {complaint}" for complaint in outcome.complaints]
+    lines.append(f"           everything: {outcome.folder}")
+    return lines
+
+
+def _first_line(told: Told) -> str:
+    return f"{told.what}: {told.words.partition(chr(10))[0]}"
+
+
+def _ack_words(ack: Ack) -> str:
+    checks = ", ".join(
+        f"{name} {'yes' if well else 'no' if well is False else 'unknown'}" for name, well in ack.checks.items()
+    )
+    step = ack.id.split("/")[-2]
+    return " ".join(filter(None, [f"{step} on {ack.host}: {ack.outcome}", checks and f"({checks})", ack.why]))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,269 @@
+"""What the coordinator decides, told as stories: who must have said what before anything is touched."""
+
+from pathlib import Path
+
+import pytest
+
+from sentinel.core.cluster_life import table
+from sentinel.model.cluster import Limits
+from sentinel.model.group import StoreReport
+from sentinel.model.verdict import Action, Verdict
+from tests.coordination.cluster_world import World
+
+PYTHON = Verdict(
+    kind="hang.python", stalled=True, confidence="high", summary="a lock", actions=(Action(action="restart_engine"),)
+)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def walk_to_stop(world: World) -> None:
+    """Answer everything up to the stop."""
+    for command in world.commands("store_check"):
+        world.ack(command)
+    world.tick()
+    for command in world.commands("probe"):
+        world.ack(command, checks={"token": False})
+    world.tick()
+
+
+def finish_restart(world: World) -> None:
+    """Stop, start, token, progress of another incarnation."""
+    for command in world.commands("stop"):
+        world.ack(command)
+        world.change(command.host, incarnation="", phase="absent", moved_s=None, verdict=None)
+    for _ in world.hosts:
+        world.tick()
+        for command in world.commands("start"):
+            world.ack(command, incarnation=f"{command.host}-b")
+    world.tick()
+    for command in world.commands("ready"):
+        world.ack(command, checks={"token": True})
+    world.tick()
+
+
+def test_a_restart_goes_through_every_barrier_and_ends_with_an_observation() -> None:
+    """False: engines are stopped before evidence is taken, or an exit status is taken for success."""
+    world = World()
+    world.stall(PYTHON)
+    assert world.phase == "acting" and world.commands("stop") == []
+    walk_to_stop(world)
+    assert [command.incarnation for command in world.commands("stop")] == ["one-a"]
+    finish_restart(world)
+    assert world.phase == "proving"
+    world.moves("one", "one-b")
+    world.tick()
+
+    assert world.phase == "calm"
+    assert world.core.group("chat").relaunches == {"hang.python": 1}
+    assert world.told == ["suspected", "verdict", "acting", "carried_out", "closed"]
+
+
+def test_a_restart_that_is_followed_by_no_progress_stops_and_pages() -> None:
+    """False: an engine that hangs at its start is restarted until its disks are worn out."""
+    world = World()
+    world.stall(PYTHON)
+    walk_to_stop(world)
+    finish_restart(world)
+    world.change("one", incarnation="one-b", phase="watching", moved_s=None)
+    world.tick(200)
+
+    assert world.phase == "halted" and world.told[-1] == "page"
+    assert "breaker" in " ".join(world.order("restart", dry_run=True).says)
+    assert world.order("breaker_reset").ok and world.phase == "calm"
+
+
+def test_an_engine_that_answers_is_left_alone() -> None:
+    """False: silence of a log alone kills a working engine."""
+    world = World()
+    world.stall(PYTHON)
+    (command,) = world.commands("probe")
+    world.ack(command, checks={"token": True})
+    world.tick()
+
+    assert world.phase == "calm" and world.commands("stop") == []
+
+
+@pytest.mark.parametrize("outcome", ["unverified", "refused", "failed", "abandoned"])
+def test_a_stop_that_is_not_proved_ends_the_plan(outcome: str) -> None:
+    """False: a second engine is started beside one that cannot die."""
+    world = World()
+    world.stall(PYTHON)
+    walk_to_stop(world)
+    world.ack(world.commands("stop")[0], outcome, "D state")  # type: ignore[arg-type]
+    world.tick(3)
+
+    assert world.phase == "halted" and world.commands("start") == [] and "page" in world.told
+
+
+def test_a_dead_incarnation_is_not_restarted() -> None:
+    """False: an engine that its own supervisor brought back is killed for what its predecessor did."""
+    world = World()
+    world.stall(PYTHON)
+    walk_to_stop(world)
+    world.ack(world.commands("stop")[0], "noop")
+    world.moves("one", "one-b")
+    world.tick(3)
+
+    assert world.phase == "calm" and world.commands("start") == []
+
+
+def test_a_silent_agent_is_told_apart_from_a_stalled_rank() -> None:
+    """False: a broken management network looks like a hang and costs all engines."""
+    world = World(hosts=("one", "two"))
+    world.silent = {"two"}
+    world.tick(60)
+
+    assert world.phase == "calm" and world.told == ["agent_silent"]
+    world.change("one", phase="judged", verdict=PYTHON, moved_s=world.now_s - 50)
+    world.tick(120)
+    state = world.core.group("chat")
+    assert world.commands("stop") == [] and world.commands("probe") == []
+    assert state.verdict is None or not state.verdict.culprits.hosts
+
+
+def test_a_host_that_falls_silent_before_the_stop_takes_the_plan_back() -> None:
+    """False: half of the engine is stopped, and nobody knows about the other half."""
+    world = World()
+    world.stall(PYTHON)
+    world.silent = {"one"}
+    world.tick(20)
+
+    assert world.phase == "judged" and "withdrawn" in world.told and world.commands("stop") == []
+    assert world.core.group("chat").restarts == []
+
+
+@pytest.mark.parametrize("mode", ["observe", "approve"])
+def test_nothing_is_done_without_leave(mode: str) -> None:
+    """False: an operator who asked to be asked is not asked."""
+    world = World(limits=Limits(mode=mode, hold_s=10.0, young_s=0.0))  # type: ignore[arg-type]
+    world.stall(PYTHON)
+    world.tick(5)
+    assert world.phase == "judged" and world.commands("probe") == []
+
+    answer = world.order("approve", group=world.core.group("chat").incident)
+    world.tick()
+    assert answer.ok and (world.phase == "acting") == (mode == "approve")
+
+
+def test_a_pause_holds_until_it_runs_out() -> None:
+    """False: maintenance is disturbed by a restart, or a forgotten pause disarms Sentinel for ever."""
+    world = World()
+    assert not world.order("pause", seconds=90_000.0).ok
+    assert world.order("pause", seconds=60.0).ok
+    world.stall(PYTHON)
+    world.tick(30)
+    assert world.phase == "judged" and any("paused" in why for why in world.core.group("chat").refusals)
+    world.tick(40)
+    assert world.phase == "acting" and "pause_over" in world.told
+
+
+def test_a_stuck_lane_is_unblocked_first_and_restarted_only_if_that_does_not_help() -> None:
+    """False: a batch that could have failed alone costs the whole engine."""
+    world = World()
+    world.change("one", store=StoreReport(mode="nvme", live=True, stuck_lanes=(3,)))
+    world.stall()
+    (command,) = world.commands("unblock")
+    world.ack(command)
+    world.tick(2)
+    assert world.phase == "proving" and world.commands("stop") == []
+    world.tick(130)
+    assert "not_enough" in world.told
+    walk_to_stop(world)
+    assert world.commands("stop") != [] and world.commands("stop")[0].plan.endswith("restart2")
+
+
+def test_after_an_unblocking_that_helped_the_store_moves_to_ram() -> None:
+    """False: the same stall comes back within the hour."""
+    world = World()
+    world.change("one", store=StoreReport(mode="nvme", live=True, stuck_lanes=(3,)))
+    world.stall()
+    world.ack(world.commands("unblock")[0])
+    world.tick()
+    world.change("one", store=StoreReport(mode="nvme", live=True))
+    world.moves("one")
+    world.tick(3)
+    for verb in ("store_check", "store_set"):
+        (command,) = world.commands(verb)
+        assert command.args["mode"] == "ram"
+        world.ack(command)
+        world.tick()
+    world.change("one", store=StoreReport(mode="ram", live=True))
+    world.tick(2)
+
+    assert world.phase == "calm" and world.core.group("chat").store_mode == "ram"
+    answer = world.order("store", value="nvme")
+    assert not answer.ok and any("toggle" in line for line in answer.says)
+
+
+def test_a_store_that_does_not_fit_is_restarted_as_it_is() -> None:
+    """False: an engine stays down because a table does not fit into memory."""
+    world = World()
+    world.stall()
+    (command,) = world.commands("store_check")
+    world.ack(command, "failed", "it does not fit")
+    world.tick(2)
+    assert "mode_refused" in world.told
+    walk_to_stop(world)
+
+    assert world.commands("stop") != []
+    finish_restart(world)
+    assert "mode" not in world.commands("start")[0].args
+
+
+def test_a_switch_that_fails_half_way_is_rolled_back() -> None:
+    """False: the hosts of one engine serve rows from different places, and nobody says so."""
+    world = World(hosts=("one", "two"))
+    assert world.order("store", value="ram").ok
+    for _ in range(2):
+        world.tick()
+        for command in world.commands("store_check"):
+            world.ack(command)
+    first, second = world.commands("store_set")
+    world.ack(first)
+    world.ack(second, "failed", "no memory")
+    world.tick(2)
+
+    back = world.commands("store_set")[-1]
+    assert back.host == first.host and back.args["mode"] == "nvme" and "rollback" in world.told
+    world.ack(back)
+    world.tick(3)
+    assert world.phase == "calm"
+
+
+def test_hosts_in_different_modes_are_an_alert() -> None:
+    """False: a half-switched group is taken for a state."""
+    world = World(hosts=("one", "two"))
+    world.change("two", store=StoreReport(mode="ram", live=True))
+    world.tick(30)
+
+    assert world.told == ["mixed_modes"]
+
+
+def test_every_change_by_a_person_needs_a_reason_and_is_told() -> None:
+    """False: nobody can say afterwards who did what, and why."""
+    world = World()
+    assert not world.order("policy", value="observe", reason=" ").ok
+    assert world.order("policy", value="observe", dry_run=True).ok and world.core.state.mode is None
+    assert world.order("policy", value="observe").ok and world.core.state.mode == "observe"
+    assert not world.order("policy", value="reckless").ok
+    assert world.told == ["order"]
+    assert world.order("maintenance", group="one", value="on").ok
+    refused = world.order("restart", dry_run=True)
+    assert not refused.ok and any("maintenance" in line for line in refused.says)
+
+
+def test_an_order_is_obeyed_once_although_it_is_read_again() -> None:
+    """False: a coordinator that starts anew repeats every restart that was ever ordered."""
+    world = World()
+    assert world.order("restart").ok
+    before = world.core.group("chat").restarts
+    world._orders -= 1
+    count = len(world.effects)
+    world.order("restart")
+
+    assert world.core.group("chat").restarts == before and len(world.effects) == count
+
+
+def test_the_manual_shows_the_table_that_is_executed() -> None:
+    """False: an operator reads a life of incidents that the program does not follow."""
+    assert table() in (ROOT / "docs" / "coordinator.md").read_text()
