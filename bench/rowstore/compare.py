@@ -1,4 +1,4 @@
-"""Side-by-side benchmark: same file, same ids, same minutes, repetitions interleaved.
+"""Side-by-side benchmark: same file, same minutes, repetitions interleaved.
 
 `python bench/rowstore/compare.py --folder DIR --out report.md` writes a markdown report with
 medians, 95 % bootstrap intervals and every loss. It drops the page cache before cold runs when
@@ -19,12 +19,14 @@ from sentinel_engine.rowstore import native
 
 import methods
 from intervals import Estimate, bootstrap
-from methods import ROW_BYTES, Method, PeerMethod, StoreMethod
-from workloads import DECODE_ROWS, PREFILL_ROWS, Popularity, Sampler, ragged_sizes
+from methods import ROW_BYTES, LanesMethod, Method, PeerMethod, StoreMethod
+from workloads import DECODE_ROWS, PREFILL_ROWS, Ids, Popularity, Sampler, ragged_sizes
 
-DEPTH = 64
 CACHE_SHARE = 0.05
 WARM_BATCH = 4000
+CHUNK_ROWS = 50_000
+WARM_DRAWS = 30  # per row of the cache: by then the policies have nearly settled
+IN_FLIGHT = (2, 4)
 CACHE_SET_BYTES = 16 * ROW_BYTES + 128
 
 
@@ -38,8 +40,14 @@ class Series:
     rows: int = 0
     reads: int | None = None
 
-    def percentile(self, q: float) -> float:
-        return float(np.percentile(self.took_us, q))
+    def took(self, q: float) -> str:
+        return f"{np.percentile(self.took_us, q):,.0f}" if self.took_us else "-"
+
+    def cpu_per_million(self) -> str:
+        return f"{self.cpu_s / self.rows * 1e6:.2f}" if self.rows else "-"
+
+    def reads_per_row(self) -> str:
+        return f"{self.reads / self.rows:.3f}" if self.reads is not None else "-"
 
 
 Table = dict[str, Series]
@@ -71,25 +79,44 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def draw_chunk(sampler: Sampler, sizes: Iterator[int]) -> list[Ids]:
+    """Batches drawn ahead, about CHUNK_ROWS rows in all."""
+    chunk: list[Ids] = []
+    rows = 0
+    while rows < CHUNK_ROWS:
+        chunk.append(sampler.batch(next(sizes)))
+        rows += len(chunk[-1])
+    return chunk
+
+
 def measure(
     method: Method, sampler: Sampler, sizes: Sizes, seconds: float, seed: int, series: Series
 ) -> None:
-    """Gather for `seconds`; drawing ids is not timed. The last batch is checked."""
+    """Gather for `seconds`, in chunks; drawing ids is not timed. Last batches are checked.
+
+    A chunk ends with nothing in flight, so no read is made while the clock stands.
+    """
     out = np.empty((PREFILL_ROWS, ROW_BYTES), dtype=np.uint8)
     sampler.reseed(seed)
+    wanted_rows = sizes(seed)
     reads_before, busy_s, rows, cpu = method.device_reads(), 0.0, 0, 0.0
-    for size in sizes(seed):
-        ids = sampler.batch(size)
+    while busy_s < seconds:
+        chunk = draw_chunk(sampler, wanted_rows)
         cpu_before, began = cpu_seconds(), time.perf_counter()
-        method.gather(ids, out)
-        took = time.perf_counter() - began
+        asked = began
+        for ids in chunk:
+            method.gather(ids, out)
+            answered = time.perf_counter()
+            if method.answers_at_once:
+                series.took_us.append((answered - asked) * 1e6)
+            asked = answered
+            rows += len(ids)
+            if answered - began + busy_s >= seconds:
+                break
+        method.settle(out)
+        busy_s += time.perf_counter() - began
         cpu += cpu_seconds() - cpu_before
-        series.took_us.append(took * 1e6)
-        busy_s += took
-        rows += size
-        if busy_s >= seconds:
-            break
-    methods.check(method, ids, out)
+        methods.check(method, ids, out)
     series.rows_per_s.append(rows / busy_s)
     series.rows += rows
     series.cpu_s += cpu
@@ -102,14 +129,17 @@ def interleave(
     candidates: list[Method], sampler: Sampler, sizes: Sizes, options: argparse.Namespace,
     *, cold: bool, limit: Callable[[], float] | None = None,
 ) -> Table:
-    """All methods once per repetition, in turn; `limit` measures the device in between."""
+    """All methods once per repetition, in turn; `limit` measures the device in between.
+
+    Every run draws its own ids: the second user of a cache must not find the first one's rows.
+    """
     table: Table = {method.name: Series() for method in candidates}
     for repetition in range(options.repetitions):
-        for method in candidates:
+        for place, method in enumerate(candidates):
             if cold:
                 method.renew(drop_page_cache)
-            measure(method, sampler, sizes, options.seconds, 1000 + repetition,
-                    table[method.name])
+            seed = 1000 + repetition * len(candidates) + place
+            measure(method, sampler, sizes, options.seconds, seed, table[method.name])
         if limit is not None:
             table.setdefault("fio (limit)", Series()).rows_per_s.append(limit())
     return table
@@ -138,15 +168,9 @@ def rows_of(table: Table, reference: str) -> list[str]:
     for name, series in ordered:
         rate: Estimate = bootstrap(series.rows_per_s)
         ratio = f"{rate.median / base:.2f}" if base else "-"
-        if not series.took_us:
-            lines.append(f"| {name} | {rate.text()} | {ratio} | - | - | - | - | - |")
-            continue
-        reads = f"{series.reads / series.rows:.2f}" if series.reads is not None else "-"
-        lines.append(
-            f"| {name} | {rate.text()} | {ratio} | {series.percentile(50):,.0f} | "
-            f"{series.percentile(99):,.0f} | {series.percentile(99.9):,.0f} | "
-            f"{series.cpu_s / series.rows * 1e6:.2f} | {reads} |"
-        )
+        cells = [name, rate.text(), ratio, *(series.took(q) for q in (50, 99, 99.9)),
+                 series.cpu_per_million(), series.reads_per_row()]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -210,7 +234,7 @@ PREFILL = ("io_uring", "pread pool 64")
 
 def device_methods(options: argparse.Namespace, table: Path) -> list[Method]:
     """Everything that reads the device without a cache, as far as `--only` wants it."""
-    uncached: dict[str, str | int] = {"mode": "nvme", "cache_policy": "none", "depth": DEPTH}
+    uncached: dict[str, str | int] = {"mode": "nvme", "cache_policy": "none", "depth": options.depth}
     settings: dict[str, dict[str, str | int]] = {
         "row store, io_uring inline": {"io": "inline", **uncached},
         "row store, io_uring owner": {"io": "uring", **uncached},
@@ -230,7 +254,7 @@ def cold_section(report: Report, options: argparse.Namespace, table: Path) -> No
     candidates = device_methods(options, table)
 
     def limit() -> float:
-        measured = methods.fio_rate(table, DEPTH, options.seconds)
+        measured = methods.fio_rate(table, options.depth, options.seconds)
         return measured["iops"] if measured else float("nan")
 
     def some(parts: tuple[str, ...]) -> list[Method]:
@@ -240,7 +264,7 @@ def cold_section(report: Report, options: argparse.Namespace, table: Path) -> No
     sampler = Popularity(options.rows, 0).sampler(1)
     result = interleave(candidates, sampler, fixed(DECODE_ROWS), options, cold=True, limit=limit)
     note = (
-        f"Uniform ids over {options.rows:,} rows, {DECODE_ROWS} a gather, depth {DEPTH}; page "
+        f"Uniform ids over {options.rows:,} rows, {DECODE_ROWS} a gather, depth {options.depth}; page "
         f"cache {'dropped before every run' if dropped else 'NOT dropped (not permitted)'}."
     )
     report.section("Cold unique rows", note, rows_of(result, "fio (limit)"))
@@ -255,38 +279,54 @@ def cold_section(report: Report, options: argparse.Namespace, table: Path) -> No
         method.close()
 
 
+def cached_methods(options: argparse.Namespace, table: Path, cache: int) -> list[Method]:
+    """Stores with a cache of `cache` bytes, and the peers that can have one of that size."""
+    settings: dict[str, dict[str, str | int]] = {
+        "row store, s3": {"cache_policy": "s3", "io": "uring"},
+        "row store, s3, inline": {"cache_policy": "s3", "io": "inline"},
+        "row store, clk3": {"cache_policy": "clk3", "io": "uring"},
+        "row store, direct": {"cache_policy": "direct", "io": "uring"},
+    }
+    found: list[Method] = [
+        StoreMethod(name, table, mode="nvme", cache_bytes=cache, depth=options.depth, prefault="no",
+                    lanes=max(IN_FLIGHT), **given)
+        for name, given in settings.items()
+        if wanted(name, options.only)
+    ]
+    if wanted("legacy", options.only):
+        found.append(StoreMethod("legacy, same cache", table, mode="legacy", cache_bytes=cache))
+    rocks = options.folder / f"rocksdb-{options.rows}"
+    if rocks.exists() and wanted("RocksDB", options.only):
+        found.append(PeerMethod(methods.build_peers(), "RocksDB, row cache of equal size",
+                                "rocksdb", rocks, cache))
+    return found
+
+
 def zipf_section(
     report: Report, options: argparse.Namespace, table: Path, exponent: float
 ) -> None:
     cache_rows = int(options.rows * CACHE_SHARE)
     cache = cache_rows // 16 * CACHE_SET_BYTES
-    candidates: list[Method] = [
-        StoreMethod(f"row store, {policy}", table, mode="nvme", cache_policy=policy,
-                    cache_bytes=cache, depth=DEPTH, prefault="no")
-        for policy in ("s3", "clk3", "direct")
-        if wanted(f"row store, {policy}", options.only)
-    ]
-    if wanted("legacy", options.only):
-        candidates.append(
-            StoreMethod("legacy, same cache", table, mode="legacy", cache_bytes=cache)
-        )
-    rocks = options.folder / f"rocksdb-{options.rows}"
-    if rocks.exists() and wanted("RocksDB", options.only):
-        candidates.append(PeerMethod(methods.build_peers(), "RocksDB, row cache of equal size",
-                                     "rocksdb", rocks, cache))
+    candidates = cached_methods(options, table, cache)
     sampler = Popularity(options.rows, exponent).sampler(1)
     for method in candidates:
-        warm(method, sampler, 3 * cache_rows, options.warm_seconds)
+        warm(method, sampler, WARM_DRAWS * cache_rows, options.warm_seconds)
+    candidates += [
+        LanesMethod(f"{first.name}, {lanes} in flight", first, lanes)
+        for first in candidates[:1] if isinstance(first, StoreMethod)
+        for lanes in IN_FLIGHT
+    ]  # fmt: skip
 
     def limit() -> float:
-        measured = methods.fio_rate(table, DEPTH, options.seconds)
+        measured = methods.fio_rate(table, options.depth, options.seconds)
         return measured["iops"] if measured else float("nan")
 
     result = interleave(candidates, sampler, fixed(DECODE_ROWS), options, cold=False, limit=limit)
     note = (
         f"{options.rows:,} rows, cache of {CACHE_SHARE:.0%} ({cache >> 20} MiB), "
-        f"{DECODE_ROWS} a gather, warmed with {3 * cache_rows:,} draws or "
-        f"{options.warm_seconds:g} s, whichever ends first."
+        f"{DECODE_ROWS} a gather, warmed with {WARM_DRAWS * cache_rows:,} draws or "
+        f"{options.warm_seconds:g} s, whichever ends first. All gathers in flight share one queue "
+        f"of depth {options.depth}."
     )
     report.section(f"Zipf {exponent:g}, cache 5 %", note, rows_of(result, "fio (limit)"))
     for method in candidates:
@@ -321,9 +361,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--ram-rows", type=int, default=4_000_000)
+    parser.add_argument("--depth", type=int, default=64, help="reads in flight, fio's too")
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="per method and repetition")
-    parser.add_argument("--warm-seconds", type=float, default=20.0)
+    parser.add_argument("--warm-seconds", type=float, default=180.0)
     parser.add_argument("--sections", default="ram,cold,shapes,zipf99,zipf80")
     parser.add_argument("--only", default="", help="parts of method names, comma-separated")
     options = parser.parse_args()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sentinel_engine.rowstore import FP8, Header, Slice, Store, formula_source, native, write_table
 
-from workloads import Ids
+from workloads import PREFILL_ROWS, Ids
 
 LAYER = 1
 ROW_BYTES = FP8.row_bytes
@@ -28,12 +28,17 @@ class Method(Protocol):
     """Something that fills `out` with the rows of `ids`."""
 
     name: str
+    answers_at_once: bool = True  # False: gather() returns while rows are still on their way
 
     def gather(self, ids: Ids, out: Rows) -> None: ...
 
+    def settle(self, out: Rows) -> None:
+        """Wait for what is in flight; `out` then holds the rows of the last gather."""
+        return
+
     def device_reads(self) -> int | None: ...
 
-    def renew(self, between: Callable[[], None]) -> None:
+    def renew(self, between: Callable[[], object]) -> None:
         """Let go of mapped pages, call `between`, and open again: a mapped page stays cached."""
 
     def close(self) -> None: ...
@@ -49,13 +54,13 @@ def check(method: Method, ids: Ids, out: Rows) -> None:
         raise WrongBytes(method.name)
 
 
-class StoreMethod:
+class StoreMethod(Method):
     """The row store in one of its modes."""
 
     def __init__(self, name: str, table: Path, **settings: str | int | Path) -> None:
         self.name = name
-        self.store = Store(table, inject=False, lanes=1, reserve_bytes=0,
-                           hard_ms=HARD_MS, hard_prefill_ms=HARD_MS, **settings)
+        self.store = Store(table, inject=False, reserve_bytes=0, hard_ms=HARD_MS,
+                           hard_prefill_ms=HARD_MS, **{"lanes": 1, **settings})
         self._request = native.Request(layer=LAYER)
         self._reads = 0
 
@@ -70,14 +75,68 @@ class StoreMethod:
     def device_reads(self) -> int | None:
         return self._reads
 
-    def renew(self, between: Callable[[], None]) -> None:
+    def renew(self, between: Callable[[], object]) -> None:
         between()
 
     def close(self) -> None:
         self.store.close()
 
 
-class PeerMethod:
+class LanesMethod(Method):
+    """A store with one gather in flight per lane, as an engine with as many layers has."""
+
+    answers_at_once = False
+
+    def __init__(self, name: str, served: StoreMethod, lanes: int) -> None:
+        self.name, self.store, self._lanes = name, served.store, lanes
+        self._turn = self._reads = 0
+        self._rows = [np.empty((PREFILL_ROWS, ROW_BYTES), dtype=np.uint8) for _ in range(lanes)]
+        self._requests = [native.Request(layer=LAYER, lane=k) for k in range(lanes)]
+        self._held: list[Ids | None] = [None] * lanes  # the store reads them until it is done
+        self._tickets = [ctypes.c_uint64(0) for _ in range(lanes)]
+
+    def gather(self, ids: Ids, out: Rows) -> None:
+        lane = self._turn % self._lanes
+        self._turn += 1
+        self._finish(lane)
+        request = self._requests[lane]
+        request.ids, request.codes = ids.ctypes.data, self._rows[lane].ctypes.data
+        request.count, self._held[lane] = len(ids), ids
+        status = self.store.core.rs_submit(
+            self.store.handle, ctypes.byref(request), ctypes.byref(self._tickets[lane])
+        )
+        native.check(self.store.core, status)
+
+    def _finish(self, lane: int) -> None:
+        if self._held[lane] is None:
+            return
+        core, result = self.store.core, native.Request()
+        status = core.rs_wait(self.store.handle, lane, self._tickets[lane], HARD_MS * 1_000_000,
+                              ctypes.byref(result))
+        native.check(core, status)
+        native.check(core, result.status)
+        self._reads += result.misses
+        self._held[lane] = None
+
+    def settle(self, out: Rows) -> None:
+        last = (self._turn - 1) % self._lanes
+        ids = self._held[last]
+        for lane in range(self._lanes):
+            self._finish(lane)
+        if ids is not None:
+            out[: len(ids)] = self._rows[last][: len(ids)]
+
+    def device_reads(self) -> int | None:
+        return self._reads
+
+    def renew(self, between: Callable[[], object]) -> None:
+        between()
+
+    def close(self) -> None:
+        """The store belongs to the method it was taken from."""
+
+
+class PeerMethod(Method):
     """One of the ways in `peers.cpp`."""
 
     def __init__(self, library: ctypes.CDLL, name: str, kind: str, path: Path, arg: int) -> None:
@@ -99,7 +158,7 @@ class PeerMethod:
     def device_reads(self) -> int | None:
         return None
 
-    def renew(self, between: Callable[[], None]) -> None:
+    def renew(self, between: Callable[[], object]) -> None:
         self.close()
         between()
         self._open()
@@ -121,7 +180,7 @@ class PeerMethod:
         self._library.peer_close(self._peer)
 
 
-class ArrayMethod:
+class ArrayMethod(Method):
     """A take over an array in memory: numpy, or torch when `torch_module` is given."""
 
     def __init__(self, name: str, gather: Callable[[Ids, Rows], None]) -> None:
@@ -134,7 +193,7 @@ class ArrayMethod:
     def device_reads(self) -> int | None:
         return None
 
-    def renew(self, between: Callable[[], None]) -> None:
+    def renew(self, between: Callable[[], object]) -> None:
         between()
 
     def close(self) -> None:
