@@ -54,7 +54,9 @@ def telemetry(page: bytes, origin: Origin, now_ns: int | None = None) -> StoreTe
     at_ns = heartbeat_ns if now_ns is None else now_ns
     lane, lane_ns = _oldest_lane(page)
     shards = [_SHARD.unpack_from(page, _SHARDS_AT + n * _SHARD_BYTES) for n in range(_SHARDS)]
-    holders = sorted((shard[2], shard[0]) for shard in shards if shard[0] and shard[1])
+    # A legacy lock is held across a read, so its holder counts; elsewhere a shard is only busy while somebody waits.
+    legacy = mode == _MODES.index("legacy")
+    holders = sorted((shard[2], shard[0]) for shard in shards if shard[0] and (shard[1] or legacy))
     gauges = _GAUGES.unpack_from(page, _GAUGES_AT)
     read_ns = _oldest_read(page)
     return StoreTelemetry(
