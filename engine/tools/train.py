@@ -3,9 +3,9 @@
     python engine/tools/train.py OUT --seconds 420
 
 The text is free: docstrings of CPython's standard library (of the interpreter that runs this) and
-the documents of this repository; about every twentieth document is held out. Experts and Engram rows are
-trained through their 4 and 8 bit formats, so what is written is what was trained. The draft head
-learns the model's own next-token distributions from its hidden states.
+the documents of this repository; about every twentieth document is held out. Experts and Engram
+rows are trained through their 4 and 8 bit formats, so what is written is what was trained. The
+draft head learns the model's own next-token distributions from its hidden states.
 """
 
 import argparse
@@ -25,10 +25,23 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sentinel_engine.model import (
-    FP4_PER_SCALE, draft_step, engram_gate, experts, rms_norm, rotate, rotation, route,
+    FP4_PER_SCALE,
+    draft_step,
+    engram_gate,
+    experts,
+    rms_norm,
+    rotate,
+    rotation,
+    route,
 )  # fmt: skip
 from sentinel_engine.modelfile import (
-    BOS, EOS, HISTORY, VOCAB, ModelConfig, NgramHash, head_ranges,
+    BOS,
+    EOS,
+    HISTORY,
+    VOCAB,
+    ModelConfig,
+    NgramHash,
+    head_ranges,
 )  # fmt: skip
 
 TINY = ModelConfig(
@@ -254,7 +267,7 @@ def accepted(trainer: Trainer, tokens: Tensor) -> float:
         hidden = trainer.forward(tokens)
         choice = F.linear(hidden, w["head"]).argmax(-1)
         state, token = hidden[:, :-DRAFTS], choice[:, :-DRAFTS]
-        # Only where the model's own choice is the text's next token does the text go on as it would.
+        # Only where the model chooses what the text has does the text go on as the model would.
         good = token == tokens[:, 1 : 1 + token.shape[1]]
         taken, alive, drafts = 0, good, int(good.sum()) * DRAFTS
         for ahead in range(1, DRAFTS + 1):
