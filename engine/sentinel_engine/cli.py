@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .config import MODES
 from .launcher.errors import LaunchError, NodeLost
 from .load.client import BenchError
 
@@ -38,10 +39,13 @@ def _add_cluster(commands: Any) -> None:
         command.add_argument("--state", type=Path, default=run.DEFAULT_STATE,
                              help="folder for the plans of earlier launches")  # fmt: skip
         command.set_defaults(run=function)
+        if verb in ("launch", "plan"):
+            command.add_argument("--mode", choices=MODES, default="",
+                                 help="store mode of every node")  # fmt: skip
         if verb == "launch":
             command.add_argument("--dry-run", action="store_true", help="only check")
         if verb == "stop":
-            command.add_argument("--incarnation", default="", help="refuse to stop any other one")
+            command.add_argument("--incarnation", default="", help="stop this one or none")
 
 
 def _add_target(command: argparse.ArgumentParser, silence_s: float) -> None:

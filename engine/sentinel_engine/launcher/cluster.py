@@ -74,6 +74,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Ranks of all nodes."""
         return sum(node.ranks for node in self.nodes)
 
+    def in_mode(self, mode: str) -> "Cluster":
+        """The same cluster with every node's store in this mode; empty: as the file says."""
+        if not mode:
+            return self
+        nodes = tuple(msgspec.structs.replace(node, mode="") for node in self.nodes)
+        return msgspec.structs.replace(self, mode=mode, nodes=nodes)
+
     def ranks(self, node: Node) -> tuple[int, ...]:
         """Ranks of a node: consecutive in the order of the file."""
         first = sum(each.ranks for each in self.nodes[: self.nodes.index(node)])

@@ -41,7 +41,7 @@ def _show_plan(options: argparse.Namespace, plans: tuple[NodePlan, ...]) -> None
 
 def plan(options: argparse.Namespace) -> Output:
     """Print the plan and its diff; starts and reaches nothing."""
-    cluster = load(options.cluster)
+    cluster = load(options.cluster).in_mode(options.mode)
     plans = make(cluster)
     difference = Kept(options.state, cluster.name).difference(plans)
     _show_plan(options, plans)
@@ -64,7 +64,7 @@ def _show_checks(options: argparse.Namespace, found: list[tuple[str, Check]]) ->
 
 def launch(options: argparse.Namespace) -> Output:
     """Check everything; unless it is a dry run, and if all is well, start."""
-    cluster = load(options.cluster)
+    cluster = load(options.cluster).in_mode(options.mode)
     plans = make(cluster)
     with cluster_launch.connect(cluster, plans) as nodes:
         found = cluster_launch.check_all(nodes)

@@ -69,7 +69,7 @@ class Session:
             self._process.stdin.flush()
         except OSError:
             raise self._lost(f"'{verb}' could not be sent") from None
-        answer = json.loads(self._line(verb, deadline_s))
+        answer = self._parsed(self._line(verb, deadline_s))
         if "refused" in answer:
             raise Refused(f"{self.node.name}: {answer['refused']}")
         return answer["answer"]
@@ -87,6 +87,13 @@ class Session:
             self._rest += part
         line, _, self._rest = self._rest.partition(b"\n")
         return line
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise self._lost(f"said {line[:100]!r}; keep its start-up files quiet") from None
+        return found
 
     def _lost(self, what: str) -> NodeLost:
         self._process.kill()

@@ -67,10 +67,12 @@ class Arm:
 
     @classmethod
     def of(cls, name: str, cases: Iterable[dict[str, Any]]) -> "Arm":
-        """Count the cases of an arm."""
+        """Count the cases of an arm; the silence by which a hang was known is no exposure."""
         used = [case for case in cases if case["arm"] == name and case["outcome"] != "error"]
-        return cls(name, len(used), sum(case["outcome"] == "hang" for case in used),
-                   math.fsum(case["wall_s"] for case in used))  # fmt: skip
+        hung = [case for case in used if case["outcome"] == "hang"]
+        seconds = math.fsum(case["wall_s"] for case in used)
+        silent = math.fsum(case["silence_s"] for case in hung)
+        return cls(name, len(used), len(hung), seconds - silent)
 
     def row(self) -> dict[str, Any]:
         """Rates with 95 % intervals, per case and per hour of exposure."""

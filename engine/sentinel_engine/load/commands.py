@@ -85,7 +85,7 @@ def matrix(options: argparse.Namespace) -> Output:
         raise BenchError("one pass says nothing about variance: give --passes 2 or more")
     cells = [bench.Cell(i, options.output, c) for i in options.input for c in options.concurrency]
     with (
-        _progress("bursts", len(cells) * options.passes) as step,
+        _progress("bursts", len(cells) * (options.passes + 1)) as step,
         _records(options.out, step) as write,
     ):
         rows = _with_client(

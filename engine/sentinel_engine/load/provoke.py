@@ -93,7 +93,8 @@ async def run_case(client: Client, prompts: Prompts, cell: Cell, number: int, ar
     wall_s = time.monotonic() - began_s
     return {
         "kind": "case", "case": number, "arm": arm, **asdict(cell), "started": started,
-        "ended": utc_now(), "wall_s": wall_s, "outcome": outcome(answers),
+        "ended": utc_now(), "wall_s": wall_s, "silence_s": client.silence_s,
+        "outcome": outcome(answers),
         "status": [answer.status for answer in answers],
         "detail": next((answer.detail for answer in answers if answer.detail), ""),
         "tokens": sum(answer.tokens for answer in answers),

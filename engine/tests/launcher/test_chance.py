@@ -50,12 +50,15 @@ def test_intervals_cover_a_known_rate() -> None:
 def test_arms_are_compared_and_errors_are_no_exposure() -> None:
     """False: a failed start counts as a clean case, or the arm with fewer hangs is blamed."""
     def case(arm: str, outcome: str) -> dict[str, object]:
-        return {"kind": "case", "arm": arm, "outcome": outcome, "wall_s": 20.0}
+        wall_s = 80.0 if outcome == "hang" else 20.0
+        return {"kind": "case", "arm": arm, "outcome": outcome, "wall_s": wall_s,
+                "silence_s": 60.0}  # fmt: skip
 
     cases = [case("ram", "clean")] * 96 + [case("ram", "error")] * 9
     cases += [case("nvme", "clean")] * 144 + [case("nvme", "hang")] * 6
     nvme, ram, test = chance.compare(cases)
     assert (nvme["arm"], nvme["hangs"], nvme["cases"]) == ("nvme", 6, 150)
+    assert nvme["seconds"] == pytest.approx(3000)
     assert (ram["cases"], ram["hangs"], ram["seconds"]) == (96, 0, pytest.approx(1920))
     assert (test["more"], test["less"]) == ("nvme", "ram")
     assert test["p_one_sided"] == pytest.approx(0.05, abs=0.003)

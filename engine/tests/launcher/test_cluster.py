@@ -85,6 +85,19 @@ def test_plan_prints_and_touches_nothing(
     assert [node["ranks"] for node in shown["nodes"]] == [[0], [1]]
 
 
+def test_a_mode_for_all_replaces_the_files(
+    small: SmallCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """False: an engine that is restarted in RAM mode keeps one node on NVMe."""
+    small.nodes[1]["mode"] = "legacy"
+    main(small.command("plan"))
+    modes = [node["settings"]["rows_mode"] for node in json.loads(capsys.readouterr().out)["nodes"]]
+    assert modes == ["nvme", "legacy"]
+    main(small.command("plan", "--mode", "ram"))
+    modes = [node["settings"]["rows_mode"] for node in json.loads(capsys.readouterr().out)["nodes"]]
+    assert modes == ["ram", "ram"]
+
+
 def test_the_difference_names_what_changed(
     small: SmallCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

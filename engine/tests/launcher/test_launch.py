@@ -136,6 +136,16 @@ def test_a_node_without_the_engine_is_named(small: SmallCluster) -> None:
     assert "two:" in ran.answer["error"] and "/bin/false" in ran.answer["error"]
 
 
+def test_a_node_whose_shell_talks_is_named(small: SmallCluster) -> None:
+    """False: a greeting in a start-up file is a traceback in the launcher."""
+    greeting = small.folder / "greeting"
+    greeting.write_text("#!/bin/sh\necho Welcome\nexec tail -f /dev/null\n")
+    greeting.chmod(0o755)
+    small.nodes[0]["python"] = str(greeting)
+    ran = run(small, "launch", "--dry-run")
+    assert ran.code == NO_ANSWER and "Welcome" in ran.answer["error"]
+
+
 def test_a_node_that_never_answers_costs_its_deadline(small: SmallCluster) -> None:
     """False: one dead host hangs the launch of all."""
     mute = small.folder / "mute"

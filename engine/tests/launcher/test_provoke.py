@@ -94,7 +94,7 @@ def test_odds_compares_arms_of_files(tmp_path: Path, capsys: pytest.CaptureFixtu
     files = []
     for arm, hung in (("ram", 0), ("nvme", 3)):
         files.append(tmp_path / arm)
-        rows = [{"kind": "case", "arm": arm, "wall_s": 20,
+        rows = [{"kind": "case", "arm": arm, "wall_s": 80, "silence_s": 60,
                  "outcome": "hang" if k < hung else "clean"} for k in range(75)]  # fmt: skip
         files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["--json", "odds", *map(str, files)]) == 0
