@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from sentinel.cli._orders import notices, open_bus, state_of, where
+from sentinel.report.clean import printable
 
 
 @click.command("incidents")
