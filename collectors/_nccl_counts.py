@@ -25,11 +25,11 @@ _WHOLE_LINE_PAUSE = 64
 _HEAD = re.compile(rb"([^\s:\[\]()]{1,255}):(\d{1,10}):\d{1,10} (?:\[-?\d{1,4}\] )?NCCL INFO ([A-Z]\w{1,30})$")
 _REST = re.compile(
     rb"(\d{1,19}) datatype (\d{1,5}) op (\d{1,19}) root (-?\d{1,10}) "
-    rb"comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,7})\]"
+    rb"comm (0x[0-9a-fA-F]{1,16}) \[nranks=(\d{1,7})\]"
 )
 
 _WHO = re.compile(rb"([^\s:\[\]()]{1,255}):(\d{1,10}):\d{1,10} ")
-_COMM = re.compile(rb" comm (0x[0-9a-f]{1,16}) rank ")
+_COMM = re.compile(rb" comm (0x[0-9a-fA-F]{1,16}) rank ")
 _START = b"- Init START"
 _CALL = b": opCount "
 

@@ -21,17 +21,17 @@ FORMATS = {
         r"NCCL (?P<level>INFO|WARN|CALL|TRACE|ABORT) (?P<msg>.*)$"
     ),
     "nccl.init": (
-        r"(?:\[Rank \d+\] )?(?:(?P<func>ncclComm\w+) )?comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>\d+) "
-        r"n[rR]anks (?P<nranks>\d+) cudaDev (?P<dev>\d+)(?: nvmlDev (?P<nvml>\d+))? busId (?P<bus>[0-9a-f]+)"
-        r"(?: parent (?P<parent>0x[0-9a-f]+|\(nil\)) (?:(?:splitCount|childCount) (?P<child>\d+) )?"
-        r"color (?P<color>-?\d+) key (?P<key>-?\d+))?(?: commId (?P<id>0x[0-9a-f]+))? ?- "
+        r"(?:\[Rank \d+\] )?(?:(?P<func>ncclComm\w+) )?comm (?P<comm>0x[0-9a-fA-F]+) rank (?P<rank>\d+) "
+        r"n[rR]anks (?P<nranks>\d+) cudaDev (?P<dev>\d+)(?: nvmlDev (?P<nvml>\d+))? busId (?P<bus>[0-9a-fA-F]+)"
+        r"(?: parent (?P<parent>0x[0-9a-fA-F]+|\(nil\)) (?:(?:splitCount|childCount) (?P<child>\d+) )?"
+        r"color (?P<color>-?\d+) key (?P<key>-?\d+))?(?: commId (?P<id>0x[0-9a-fA-F]+))? ?- "
         r"(?P<ev>Init START|Init COMPLETE|Destroy COMPLETE|Abort START|Abort COMPLETE|Revoke START|Revoke COMPLETE)"
     ),
     "nccl.coll": (
-        r"NCCL INFO (?P<op>[A-Z]\w+): opCount (?P<opcount>[0-9a-f]+) sendbuff (?P<send>0x[0-9a-f]+|\(nil\)) "
-        r"recvbuff (?P<recv>0x[0-9a-f]+|\(nil\)) count (?P<count>\d+) datatype (?P<dtype>\d+) op (?P<redop>\d+) "
-        r"root (?P<root>-?\d+) comm (?P<comm>0x[0-9a-f]+) \[nranks=(?P<nranks>\d+)\] "
-        r"stream (?P<stream>0x[0-9a-f]+|\(nil\))(?: task (?P<task>\d+) globalrank (?P<grank>\d+))?"
+        r"NCCL INFO (?P<op>[A-Z]\w+): opCount (?P<opcount>[0-9a-fA-F]+) sendbuff (?P<send>0x[0-9a-fA-F]+|\(nil\)) "
+        r"recvbuff (?P<recv>0x[0-9a-fA-F]+|\(nil\)) count (?P<count>\d+) datatype (?P<dtype>\d+) op (?P<redop>\d+) "
+        r"root (?P<root>-?\d+) comm (?P<comm>0x[0-9a-fA-F]+) \[nranks=(?P<nranks>\d+)\] "
+        r"stream (?P<stream>0x[0-9a-fA-F]+|\(nil\))(?: task (?P<task>\d+) globalrank (?P<grank>\d+))?"
     ),
     "nccl.ibcomp": (
         r"NET/IB(?:/GIN)? ?: Got completion from peer (?P<peer>\S+) with (?:error |status=)"

@@ -30,7 +30,7 @@ Key = tuple[str, int, str]
 Call = tuple[int, int, bytes, bytes]
 """Line number, order in the process, the line itself, its mark."""
 
-_OP_COUNT = re.compile(rb": opCount ([0-9a-f]{1,16}) ")
+_OP_COUNT = re.compile(rb": opCount ([0-9a-fA-F]{1,16}) ")
 _STAMP = re.compile(rb"\[(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(\.\d{1,9})?\] ")
 
 

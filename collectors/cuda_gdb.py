@@ -16,7 +16,7 @@ MAX_KERNELS = 1024
 
 _TITLE = re.compile(r"Kernel +Parent +Dev +Grid +Status")
 _ROW = re.compile(
-    r"^[* ]\s{0,40}\d{1,6}\s+(?:-|\d{1,6})\s+\d{1,4}\s+\d{1,12}\s+(\w{1,20})\s+(?:0x[0-9a-f]{1,64}|\w{1,64})\s+"
+    r"^[* ]\s{0,40}\d{1,6}\s+(?:-|\d{1,6})\s+\d{1,4}\s+\d{1,12}\s+(\w{1,20})\s+(?:0x[0-9a-fA-F]{1,64}|\w{1,64})\s+"
     r"\(\d[\d, ]{0,40}\)\s+\(\d[\d, ]{0,40}\)\s+(\S.*)$"
 )
 _ATTACH = re.compile(r"(?:Attaching to process|\[Inferior \d+ \(process) (\d{1,10})")

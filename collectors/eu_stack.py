@@ -21,7 +21,7 @@ DRIVER_REACH = 32 << 20
 
 _PID = re.compile(r"^PID (\d{1,10}) - (?:process|core)")
 _TID = re.compile(r'^TID (\d{1,10})(?: "?([^":]{0,64})"?)?:')
-_FRAME = re.compile(r"^#\d{1,6}\s+(0x[0-9a-f]{1,16})(?: - 1)?(?:\s+(\S.*))?$")
+_FRAME = re.compile(r"^#\d{1,6}\s+(0x[0-9a-fA-F]{1,16})(?: - 1)?(?:\s+(\S.*))?$")
 _REFUSED = re.compile(r"^eu-stack: (?:dwfl_linux_proc_attach pid|.{0,60}?pid) (\d{1,10}): (.{1,200})")
 _DRIVER_SYMBOL = re.compile(r"^cu[A-Z][A-Za-z0-9_]{2,60}$")
 _POLL = frozenset({"poll", "__poll", "ppoll", "__GI___poll"})

@@ -14,10 +14,10 @@ from sentinel.collectors._stack_frames import MAX_FRAMES, MAX_LINE, MAX_THREADS,
 from sentinel.model.observation import Frame, Observation, Origin, Stack, Thread
 
 _THREAD = re.compile(
-    r'^Thread (\d{1,7}) \((?:Thread 0x[0-9a-f]{1,16} )?\(?(?:LWP|process) (\d{1,10})\)?(?: "(.{0,64})")?\)'
+    r'^Thread (\d{1,7}) \((?:Thread 0x[0-9a-fA-F]{1,16} )?\(?(?:LWP|process) (\d{1,10})\)?(?: "(.{0,64})")?\)'
 )
 _THREAD_NAME_LAST = re.compile(r'"(.{0,64})"\)?:?$')
-_FRAME = re.compile(r"^#(\d{1,6})\s+(?:(0x[0-9a-f]{1,16}) in )?(.+)$")
+_FRAME = re.compile(r"^#(\d{1,6})\s+(?:(0x[0-9a-fA-F]{1,16}) in )?(.+)$")
 _ATTACH = re.compile(r"(?:Attaching to process|\[Inferior \d+ \(process|attaching to pid) (\d{1,10})", re.I)
 
 

@@ -40,7 +40,7 @@ _BARE = re.compile(
 )
 _LOST_FIRST = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)")
 _OOM_TASK = re.compile(r"^oom-kill:constraint=.{0,1024}?(?:,oom_memcg=(?P<cgroup>[^,]{1,256}))?,task_memcg=[^,]*,task=")
-_TRACE = re.compile(r"^\s*(?:\[<[0-9a-f]+>\] )?\??\s*([A-Za-z_][\w.]{1,80})\+0x[0-9a-f]+/0x[0-9a-f]+")
+_TRACE = re.compile(r"^\s*(?:\[<[0-9a-fA-F]+>\] )?\??\s*([A-Za-z_][\w.]{1,80})\+0x[0-9a-fA-F]+/0x[0-9a-fA-F]+")
 _WAITS = frozenset(("__schedule", "schedule", "io_schedule", "schedule_timeout", "schedule_preempt_disabled"))
 _TEXT = 400
 

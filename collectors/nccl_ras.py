@@ -35,7 +35,7 @@ FORMATS = {
 
 _ROW = re.compile(FORMATS["ras.row"])
 _DETAIL = re.compile(FORMATS["ras.detail"])
-_COMM = re.compile(r"^#(\d{1,6})-(\d{1,6}) \(([0-9a-f]{1,32})\) (INCOMPLETE|ERROR|MISMATCH)")
+_COMM = re.compile(r"^#(\d{1,6})-(\d{1,6}) \(([0-9a-fA-F]{1,32})\) (INCOMPLETE|ERROR|MISMATCH)")
 _OPERATION = re.compile(r"different (?:(\w{1,30}) operation counts|collective operation counts|status)")
 _NONE_LAUNCHED = re.compile(r"^\s+(\d+) ranks? have not launched any operations")
 _MISSING_COUNT = re.compile(r"Missing communicator data from (\d+) ranks?")

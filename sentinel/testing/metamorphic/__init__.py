@@ -25,6 +25,7 @@ TRANSFORMS: Mapping[str, Transform] = {
     "no extensions": shape.no_extensions,
     "no stamps in names": shape.no_stamps_in_names,
     "nested": shape.nested,
+    "flattened": shape.flattened,
     "tarred": shape.tarred,
     "compressed": shape.compressed,
     "crlf": shape.crlf,
@@ -43,6 +44,7 @@ TRANSFORMS: Mapping[str, Transform] = {
     "pids shifted": words.pids_shifted,
     "40 days later": words.days_later(40),
     "onto new year": words.onto_new_year,
+    "hexadecimal capitals": words.hexadecimal_capitals,
     "no milliseconds": words.milliseconds_dropped,
     "0.3 of the watts": words.watts_scaled(0.3),
     "1.6 of the watts": words.watts_scaled(1.6),
@@ -56,7 +58,7 @@ TRANSFORMS: Mapping[str, Transform] = {
     "eight ranks": grow.grown(8),
 }
 
-LOSSY = frozenset(("no stamps in names", "last line cut", "heads cut", "py-spy json", "meaningless names"))
+LOSSY = frozenset(("no stamps in names", "last line cut", "heads cut", "py-spy json", "meaningless names", "flattened"))
 """Transforms that take something away: a verdict may soften then, as in an ablation, but must not turn."""
 
 

@@ -43,6 +43,12 @@ def nested(variant: Variant) -> Variant | None:
     return variant.renamed(lambda name: f"upload/attachments/{name}")
 
 
+def flattened(variant: Variant) -> Variant | None:
+    """No folders; what they were called begins the file names. None when there are none."""
+    changed = variant.renamed(lambda name: name.replace("/", "-"))
+    return None if changed is None or changed.files.keys() == variant.files.keys() else changed
+
+
 def tarred(variant: Variant) -> Variant:
     """One tar.gz of everything."""
     buffer = io.BytesIO()

@@ -109,6 +109,16 @@ def milliseconds_dropped(variant: Variant) -> Variant | None:
     return variant.rewritten(lambda _, data: pattern.sub(rb"\1", data) if is_text(data) else data)
 
 
+def hexadecimal_capitals(variant: Variant) -> Variant | None:
+    """Addresses and hashes with capital digits, as another C library prints them."""
+    pattern = re.compile(rb"(?<=\b0x)[0-9a-f]*[a-f][0-9a-f]*\b")
+    if not any(is_text(data) and pattern.search(data) for data in variant.files.values()):
+        return None
+    return variant.rewritten(
+        lambda _, data: pattern.sub(lambda found: found[0].upper(), data) if is_text(data) else data
+    )
+
+
 def watts_scaled(factor: float) -> Callable[[Variant], Variant | None]:
     """Another GPU model: all power figures and power limits scaled, clocks as well."""
 
