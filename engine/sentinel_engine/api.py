@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from .ask import Asked, Refused, fault_problem, parse_chat, parse_completion
-from .backend import Backend, Broken
+from .backend import Backend
 from .config import LOOPBACK, EngineConfig, dump_config, load_config
 from .logs import StatsPage, say
 from .modelfile import ModelConfig, load_model_config
@@ -132,7 +132,9 @@ class Api:
         del request
         try:
             await asyncio.wait_for(self._one_token("HEALTH_CHECK"), HEALTH_TIMEOUT_S)
-        except (TimeoutError, Broken, Refused):
+        except Refused:
+            return PlainTextResponse("", 503)
+        except TimeoutError:
             say("", "Health check failed. Server couldn't generate a token for last "
                     f"{HEALTH_TIMEOUT_S:g} seconds.")  # fmt: skip
             return PlainTextResponse("", 503)
@@ -300,7 +302,7 @@ def build(config: EngineConfig) -> Starlette:
         warming = asyncio.create_task(api.warm_up())
         yield
         warming.cancel()
-        with suppress(asyncio.CancelledError, Broken, Refused):
+        with suppress(asyncio.CancelledError, Refused):
             await warming
 
     return Starlette(routes=api.routes(), lifespan=life, exception_handlers={Refused: _refused})

@@ -13,10 +13,6 @@ LINE_MAX = 16 << 20
 LOOK_EVERY_S = 0.1
 
 
-class Broken(Exception):
-    """Rank 0 closed the connection."""
-
-
 class Backend:
     """Submits requests and hands out what comes back, by request."""
 
