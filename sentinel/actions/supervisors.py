@@ -189,11 +189,8 @@ class Packaged:
     def start(self, mark: str, mode: str, within_s: float) -> Ran:
         """Workers, then the head; returns when a token was generated."""
         del mark
-        argv = ("sentinel-engine", "--json", "launch", self._cluster)
-        if mode:
-            why = f"the store's mode stands in {self._cluster}; change it there, or switch the running store"
-            return Ran(argv=argv, status=None, why=why)
-        return run_bounded(argv, deadline_s=within_s)
+        with_mode = ("--mode", mode) if mode else ()
+        return run_bounded(("sentinel-engine", "--json", "launch", self._cluster, *with_mode), deadline_s=within_s)
 
     def cgroup(self) -> str | None:
         """None of its own."""
