@@ -18,6 +18,7 @@ from small_cluster import PACKAGE, SmallCluster, free_port, namespaces, run, sma
 from sentinel_engine.cli import NO_ANSWER, NOT_WELL, OK, main
 from sentinel_engine.launcher.processes import alive, members
 
+pytestmark = pytest.mark.timeout(600)  # dozens of processes, on machines that have other work
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
