@@ -106,6 +106,15 @@ def test_waiting_alone_is_no_blocked_pool() -> None:
     assert [value(picture_of(*lines), "kv.blocked") for lines in (roomy, full, busy)] == [False, True, False]
 
 
+def test_a_queue_from_which_nobody_is_taken_is_told_from_one_that_moves() -> None:
+    """False would mean that an engine whose pool size nobody knows is restarted, and meets the same queue again."""
+    stuck = picture_of(*(stats(10 * n, running=0, waiting=30 + n, usage=0.4) for n in range(4)))
+    moves = picture_of(*(stats(10 * n, running=n % 2, waiting=30, usage=0.4) for n in range(4)))
+    assert (value(stuck, "kv.unadmitted"), value(stuck, "kv.blocked")) == (True, False)
+    assert value(moves, "kv.unadmitted") is False
+    assert value(picture_of(stats(0, running=0, waiting=3, usage=0.4)), "kv.unadmitted") is None
+
+
 def test_transfers_that_never_complete_are_told_from_transfers_that_come_and_go() -> None:
     """False would mean that a busy disaggregated engine is called stuck, or a stuck one busy."""
     climbing = [decode(second, transfers=min(second, 40)) for second in range(1, 100)]

@@ -3,7 +3,7 @@
 import pytest
 
 from sentinel.core.fact import Fact, FactSpec, Value
-from sentinel.core.facts import stack_groups, stack_threads, stacks
+from sentinel.core.facts import stack_groups, stack_threads, stacks, store
 from sentinel.core.picture import Picture
 from sentinel.model.observation import GpuKernels, NcclComm, Origin, ProcessRow, ProcessTable, Stack, Tags
 from tests.unit.stack_texts import CORE_LOOP, SGLANG_LOOP, VLLM_LOOP, dump, note, picture_of, thread_of
@@ -227,6 +227,23 @@ TID 161:
     assert value("stack.callback_blocked_ranks", *python) is None
     assert value("stack.callback_blocked_ranks", *python, native.replace("{leaf}", "pread64")) == (1,)
     assert value("stack.callback_blocked_ranks", *python, native.replace("{leaf}", "memcpy")) == ()
+
+
+def test_a_row_store_is_known_by_its_name_in_a_blocked_callback() -> None:
+    """False: an engine without a row store is advised to switch its mode."""
+    native = """\
+PID 101 - process
+TID 160:
+#0  0x00007f0bcf2a01e1 pread64
+#1  0x00007f0bce6714d5 {name}
+#2  0x00007f0ba24ace15 cuLaunchHostFunc
+#3  0x00007f0bcf29cb84 start_thread
+"""
+    seen = next(spec for spec in store.FACTS if spec.name == "store.seen")
+
+    assert seen.compute(picture_of(native.replace("{name}", "row_store::gather"))).value is True
+    assert seen.compute(picture_of(native.replace("{name}", "log_tokens"))).value is False
+    assert seen.compute(picture_of(rank(0, WAIT))).value is None
 
 
 def test_kernels_belong_to_the_only_rank_of_their_host() -> None:
