@@ -32,6 +32,15 @@ def show(keys: tuple[str, ...], path: Path | None) -> int:
     return Exit.OK
 
 
+@command.command("docs")
+def docs() -> int:
+    """Print the reference of all settings, as Markdown."""
+    from sentinel.config_help import reference  # only whoever writes the documents needs the texts
+
+    click.echo("\n".join(reference()))
+    return Exit.OK
+
+
 def _show(path: Path | None, keys: tuple[str, ...] = ()) -> None:
     try:
         lines = list(effective(*load(path)))

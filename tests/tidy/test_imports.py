@@ -11,6 +11,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"model"},
     "collector": {"model"},
     "config": {"model"},
+    "config_help": {"config"},
     "core": {"model", "core"},
     "plumbing": {"model", "plumbing"},
     "metrics": {"model", "metrics"},
