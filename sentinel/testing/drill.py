@@ -28,7 +28,7 @@ from sentinel.plumbing.clock import Clock
 from sentinel.testing.rehearsal.shared import Shared
 from sentinel.testing.scenarios import Scenario
 
-START_S = 30.0
+START_S = 180.0
 WARM_LINES = 4
 POLL_S = 0.05
 WATCHDOG_S = 300.0
@@ -85,7 +85,7 @@ class Drill:
             agent = threading.Thread(target=loop.run, name="agent", daemon=True)
             agent.start()
             try:
-                self._warm_up(engine_folder, launcher)
+                self._warm_up(engine_folder, launcher, loop)
                 fault_at = self.clock.now()
                 self.scenario.inject(engine_folder, launcher.pid)
                 self._wait_for_end(fault_at)
@@ -125,8 +125,8 @@ class Drill:
         with self._lock:
             self._events.append((at, effect))
 
-    def _warm_up(self, folder: Path, launcher: "subprocess.Popen[bytes]") -> None:
-        """Wait until the engine serves, give it work, and let the agent learn its pace."""
+    def _warm_up(self, folder: Path, launcher: "subprocess.Popen[bytes]", loop: AgentLoop) -> None:
+        """Wait until the engine serves, give it work, and let the agent see it and learn its pace."""
         until = self.clock.now().mono_s + START_S
         log = folder / "engine.log"
         shared: Shared | None = None
@@ -135,7 +135,7 @@ class Drill:
             if shared is None and "fired up" in text:
                 shared = Shared(folder / "shared")
                 shared.put("running", 8)
-            if text.count("Decode batch") >= WARM_LINES:
+            if text.count("Decode batch") >= WARM_LINES and _is_at_work(loop):
                 return
             if launcher.poll() is not None:
                 break
@@ -211,6 +211,12 @@ class Drill:
             yield f"judged {verdict.kind}, wanted {' or '.join(scenario.classes)}"
         if scenario.culprits is not None and verdict.culprits.ranks != scenario.culprits:
             yield f"blamed {list(verdict.culprits.ranks)}, wanted {list(scenario.culprits)}"
+
+
+def _is_at_work(loop: AgentLoop) -> bool:
+    """Whether the agent sees the engine work, at a pace that it knows."""
+    seen = () if loop.latest is None else loop.latest.engines
+    return any(engine.serving == "working" and engine.interval_s is not None for engine in seen)
 
 
 def _free_port() -> int:
