@@ -18,6 +18,7 @@ from .client import Answer, Ask, BenchError, Client
 from .workload import Prompts
 
 HOOK_LIMIT_S = 300.0
+ERRORS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ async def provoke(
 ) -> list[Record]:  # fmt: skip
     """Run cases until the budget ends; without a hook that restarts, the first hang ends it.
 
-    An `error` case ends it too: what follows would measure another engine.
+    A request that fails is no hang; `ERRORS_MAX` such cases in a row end the run.
     """
     cases = read_cases(path)
     prompts = await Prompts.calibrate(client, seed)
@@ -130,6 +131,7 @@ async def provoke(
             file.flush()
             cases.append(case)
             report(case)
-            if case["outcome"] == "error" or (case["outcome"] == "hang" and hook is None):
+            last = [each["outcome"] for each in cases[-ERRORS_MAX:]]
+            if last == ["error"] * ERRORS_MAX or (last[-1] == "hang" and hook is None):
                 break
     return cases

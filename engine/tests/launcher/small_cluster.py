@@ -74,6 +74,13 @@ def interpreter(folder: Path, prefix: str = "") -> Path:
     return program
 
 
+def toml(value: object) -> str:
+    """A value as TOML writes it, tables on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value)
+
+
 @dataclass
 class SmallCluster:
     """Files of a cluster below one folder; change `top`, `engine` or a node, then `write`."""
@@ -86,16 +93,10 @@ class SmallCluster:
 
     def write(self) -> str:
         """The path of the cluster file, written anew."""
-        lines = [f"{key} = {json.dumps(value)}" for key, value in self.top.items()]
-        for name, table in (("engine", self.engine), ("env", self.env)):
-            lines += [f"[{name}]", *(f"{key} = {json.dumps(v)}" for key, v in table.items())]
+        whole = self.top | {"engine": self.engine, "env": self.env}
+        lines = [f"{key} = {toml(value)}" for key, value in whole.items()]
         for node in self.nodes:
-            lines += ["[[nodes]]", *(f"{key} = {json.dumps(v)}" for key, v in node.items()
-                                     if not isinstance(v, dict))]  # fmt: skip
-            for key, value in node.items():
-                if isinstance(value, dict):
-                    lines += [f"[nodes.{key}]", *(f"{k} = {json.dumps(v)}"
-                                                  for k, v in value.items())]  # fmt: skip
+            lines += ["[[nodes]]", *(f"{key} = {toml(value)}" for key, value in node.items())]
         path = self.folder / "cluster.toml"
         path.write_text("\n".join(lines) + "\n")
         return str(path)

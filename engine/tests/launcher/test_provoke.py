@@ -78,14 +78,14 @@ def test_a_hook_that_cannot_run_is_recorded(tmp_path: Path) -> None:
     assert str(lines(out)[0]["hook"]).startswith("not started")
 
 
-def test_an_error_ends_the_run(tmp_path: Path) -> None:
-    """False: refusals of a dead engine count as clean exposure."""
+def test_errors_in_a_row_end_the_run(tmp_path: Path) -> None:
+    """False: one failed batch ends a night's run, or a dead engine is asked until morning."""
     out = tmp_path / "o"
     with serving(Behaviour(error_from_request=4)) as url:
         code = main(["provoke", "--url", url, "--arm", "a", "--cases", "9", "--out", str(out),
                      *SMALL])  # fmt: skip
     assert code == 1
-    assert [case["outcome"] for case in lines(out)] == ["clean", "error"]
+    assert [case["outcome"] for case in lines(out)] == ["clean"] + ["error"] * 3
     assert "gather failed" in str(lines(out)[1]["detail"])
 
 
