@@ -7,7 +7,6 @@ is back; `--json` prints one object.
 import getpass
 import os
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,18 +14,18 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from sentinel.bus.bus import Bus, BusDown
+from sentinel.bus.bus import Bus, BusDown, BusError
 from sentinel.bus.embedded import EmbeddedBus
 from sentinel.cli import Exit
 from sentinel.config import ConfigError, load
-from sentinel.coordinator.names import ANSWERS, NOTICES, ORDERS, STATE, bus_folder
-from sentinel.model.cluster import Answered, ClusterState, Order, OrderVerb, Told
+from sentinel.coordinator.asking import ask, notices, state_of
+from sentinel.coordinator.names import bus_folder
+from sentinel.model.cluster import Answered, Order, OrderVerb
 from sentinel.plumbing.clock import SystemClock
 
 DENIED, UNAVAILABLE, UNKNOWN_OUTCOME = 3, 4, 5
 """Exit status of verbs that change something: refused; no bus; no answer in time."""
-ANSWER_S = 15.0
-POLL_S = 0.1
+__all__ = ["mutating", "notices", "open_bus", "order", "state_of", "where"]
 F = TypeVar("F", bound=Callable[..., None])
 
 
@@ -67,21 +66,6 @@ def open_bus(path: Path | None, state: Path | None) -> Bus:
         sys.exit(UNAVAILABLE)
 
 
-def state_of(bus: Bus) -> ClusterState | None:
-    """What the coordinator saved last."""
-    slot = bus.read(STATE)
-    return None if slot is None else msgspec.json.decode(slot.data, type=ClusterState)
-
-
-def notices(bus: Bus) -> list[Told]:
-    """All notices that the bus still holds, oldest first."""
-    found, after = [], 0
-    while records := bus.follow(NOTICES, after):
-        found += [msgspec.json.decode(record.data, type=Told) for record in records]
-        after = records[-1].number
-    return found
-
-
 def order(
     verb: OrderVerb, *, path: Path | None, state: Path | None, as_json: bool, dry_run: bool, **fields: Any
 ) -> None:
@@ -98,20 +82,15 @@ def order(
 
 def _ask(bus: Bus, asked: Order) -> Answered:
     try:
-        newest = bus.append(ORDERS, msgspec.json.encode(asked), asked.id)
-        waiting, clock = threading.Event(), SystemClock()
-        until_s = clock.now().mono_s + ANSWER_S
-        while clock.now().mono_s < until_s:
-            for record in bus.follow(ANSWERS, newest, limit=4096):
-                if record.key == asked.id:
-                    return msgspec.json.decode(record.data, type=Answered)
-            waiting.wait(POLL_S)
-    except BusDown as error:
+        answered = ask(bus, asked, SystemClock())
+    except BusError as error:
         click.echo(str(error))
         sys.exit(UNAVAILABLE)
-    click.echo("no answer from the coordinator: is `sentinel watch` running? The order stands and may still be obeyed;"
-               " see `sentinel incidents`")  # fmt: skip
-    sys.exit(UNKNOWN_OUTCOME)
+    if answered is None:
+        click.echo("no answer from the coordinator: is `sentinel watch` running? The order stands and may still be "
+                   "obeyed; see `sentinel incidents`")  # fmt: skip
+        sys.exit(UNKNOWN_OUTCOME)
+    return answered
 
 
 def _print(answered: Answered) -> None:

@@ -4,6 +4,7 @@ The thread cannot stop the watch: what fails is told in the log once and tried a
 """
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,13 +83,36 @@ def coordinating(loop: AgentLoop, found: Coordination, rules: Sequence[Rule]) ->
     thread = threading.Thread(target=together.run, name="coordinator", daemon=True)
     thread.start()
     try:
-        yield together
+        with _api(together, found.coordinator.socket):
+            yield together
     finally:
         together.stop.set()
         together.worker.stop.set()
         thread.join(timeout=10.0)
         together.notifier.close()
         together.bus.close()
+
+
+@contextlib.contextmanager
+def _api(together: Coordinated, path: str) -> Iterator[None]:
+    """The local API, when a socket is configured and the packages are there; without it all else goes on."""
+    if not path:
+        yield
+        return
+    try:
+        from sentinel.coordinator.api import Api, serving  # an extra: most boxes need no API
+
+        served = serving(Api(together.bus, together.loop.clock, f"api socket (uid {os.getuid()})"), Path(path))
+        served.__enter__()
+    except (ImportError, OSError) as error:
+        why = f"{error}; the API needs `pip install engine-sentinel[api]` and a folder that can be written"
+        structlog.get_logger().error("api_unavailable", socket=path, why=why)
+        yield
+        return
+    try:
+        yield
+    finally:
+        served.__exit__(None, None, None)
 
 
 def build(loop: AgentLoop, found: Coordination, rules: Sequence[Rule], host: str) -> Coordinated:

@@ -1,0 +1,176 @@
+"""The local HTTP API: what the command line shows and asks, on a unix socket that only its owner can open.
+
+No cookies, no scripts, JSON in and out; one HTML page an incident, everything in it escaped, loading nothing. Orders go
+through the bus like those of the command line and are answered by whoever coordinates.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sentinel.bus.bus import Bus, BusError
+from sentinel.coordinator.asking import ask, notices, state_of
+from sentinel.model.cluster import Order, OrderVerb, Told
+from sentinel.plumbing.clock import Clock
+from sentinel.report.clean import printable_lines
+
+BODY_BYTES_MAX = 16 << 10
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+PAGE = """<!doctype html><meta charset="utf-8"><title>{{ incident }}</title>
+<style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto}pre{white-space:pre-wrap}td{padding:.2em 1em .2em 0;
+vertical-align:top}.critical{color:#a00}</style>
+<h1>Incident {{ incident }}</h1><p>Group {{ group }}{% if phase %}, now {{ phase }}{% endif %}</p>
+{% if against %}<p>Against acting: {{ against }}</p>{% endif %}
+<table>{% for told in notices %}<tr><td class="{{ told.severity }}">{{ told.what }}</td><td><pre>{{ told.words }}</pre>
+</td></tr>{% endfor %}</table>
+{% if verdict %}<h2>{{ verdict.kind }} ({{ verdict.confidence }})</h2><p>{{ verdict.summary }}</p>
+<table>{% for piece in verdict.evidence %}<tr><td>{{ "for" if piece.supports else "against" }}</td>
+<td>{{ piece.says }}</td><td>{{ piece.source }}</td></tr>{% endfor %}</table>{% endif %}
+"""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/orders`."""
+
+    verb: OrderVerb
+    reason: str
+    group: str = ""
+    value: str = ""
+    seconds: float = 0.0
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class Api:
+    """The application over one bus."""
+
+    bus: Bus
+    clock: Clock
+    by: str
+
+    def app(self) -> Starlette:
+        """All routes."""
+        return Starlette(
+            routes=[
+                Route("/v1/state", self.state),
+                Route("/v1/incidents", self.incidents),
+                Route("/v1/incidents/{incident}", self.incident),
+                Route("/v1/orders", self.order, methods=["POST"]),
+                Route("/incidents/{incident}", self.page),
+            ],
+            exception_handlers={BusError: lambda _request, error: _json({"error": str(error)}, 503)},
+        )
+
+    def state(self, _request: Request) -> Response:
+        """`GET /v1/state`: what the coordinator saved last."""
+        return _json(state_of(self.bus))
+
+    def incidents(self, _request: Request) -> Response:
+        """`GET /v1/incidents`: every notice about an incident, by incident."""
+        found: dict[str, list[Told]] = {}
+        for told in notices(self.bus):
+            if told.incident:
+                found.setdefault(told.incident, []).append(told)
+        return _json(found)
+
+    def incident(self, request: Request) -> Response:
+        """`GET /v1/incidents/ID`."""
+        found = self._of(request)
+        return _json(found) if found else _json({"error": "no such incident"}, 404)
+
+    async def order(self, request: Request) -> Response:
+        """`POST /v1/orders`: 200 done or begun, 403 refused with the reasons, 504 no answer in time."""
+        data = b""
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > BODY_BYTES_MAX:
+                return _json({"error": f"more than {BODY_BYTES_MAX} bytes"}, 413)
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return _json({"error": "Content-Type: application/json is needed"}, 415)
+        try:
+            asked = msgspec.json.decode(data, type=Asked)
+        except msgspec.MsgspecError as error:
+            return _json({"error": str(error)}, 400)
+        order = Order(id=os.urandom(8).hex(), by=self.by, **msgspec.structs.asdict(asked))
+        from starlette.concurrency import run_in_threadpool  # only orders wait
+
+        answered = await run_in_threadpool(ask, self.bus, order, self.clock)
+        if answered is None:
+            return _json({"error": "no answer in time; the order stands and may still be obeyed"}, 504)
+        return _json({"ok": answered.ok, "says": answered.says}, 200 if answered.ok else 403)
+
+    def page(self, request: Request) -> Response:
+        """`GET /incidents/ID`: one incident for a person."""
+        found = self._of(request)
+        if not found:
+            return _json({"error": "no such incident"}, 404)
+        state = state_of(self.bus)
+        group = None if state is None else state.groups.get(found[0].group)
+        current = group is not None and group.incident == found[0].incident
+        verdicts = [told.verdict for told in found if told.verdict is not None]
+        clean = [msgspec.structs.replace(told, words=printable_lines(told.words)) for told in found]
+        text = jinja2.Environment(autoescape=True).from_string(PAGE).render(
+            incident=found[0].incident,
+            group=found[0].group,
+            phase=group.phase if group is not None and current else "",
+            against="; ".join(group.refusals) if group is not None and current else "",
+            notices=clean,
+            verdict=verdicts[-1] if verdicts else None,
+        )  # fmt: skip
+        return Response(text, headers=HEADERS, media_type="text/html")
+
+    def _of(self, request: Request) -> list[Told]:
+        wanted = request.path_params["incident"]
+        return [told for told in notices(self.bus) if told.incident == wanted]
+
+
+@contextlib.contextmanager
+def serving(api: Api, path: Path) -> Iterator[None]:
+    """Serve on a socket of mode 0600 while the block runs. Raises OSError when it cannot be made."""
+    listener = _private_socket(path)
+    server = uvicorn.Server(uvicorn.Config(api.app(), log_config=None, lifespan="off", limit_concurrency=16))
+    # Signals belong to the watch.
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="api", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(timeout=5.0)
+        listener.close()
+        path.unlink(missing_ok=True)
+
+
+def _private_socket(path: Path) -> socket.socket:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+    if path.is_socket():
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        listener.listen(16)
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, headers=HEADERS, media_type="application/json")

@@ -1,0 +1,41 @@
+"""Asking over the bus: give an order and wait for its answer; read what was told and saved."""
+
+import threading
+
+import msgspec
+
+from sentinel.bus.bus import Bus
+from sentinel.coordinator.names import ANSWERS, NOTICES, ORDERS, STATE
+from sentinel.model.cluster import Answered, ClusterState, Order, Told
+from sentinel.plumbing.clock import Clock
+
+ANSWER_S = 15.0
+POLL_S = 0.1
+
+
+def ask(bus: Bus, order: Order, clock: Clock) -> Answered | None:
+    """Give an order; None when nobody answered in time, in which case it may still be obeyed. Raises BusError."""
+    newest = bus.append(ORDERS, msgspec.json.encode(order), order.id)
+    waiting, until_s = threading.Event(), clock.now().mono_s + ANSWER_S
+    while clock.now().mono_s < until_s:
+        for record in bus.follow(ANSWERS, newest, limit=4096):
+            if record.key == order.id:
+                return msgspec.json.decode(record.data, type=Answered)
+        waiting.wait(POLL_S)
+    return None
+
+
+def state_of(bus: Bus) -> ClusterState | None:
+    """What the coordinator saved last."""
+    slot = bus.read(STATE)
+    return None if slot is None else msgspec.json.decode(slot.data, type=ClusterState)
+
+
+def notices(bus: Bus) -> list[Told]:
+    """All notices that the bus still holds, oldest first."""
+    found: list[Told] = []
+    after = 0
+    while records := bus.follow(NOTICES, after):
+        found += [msgspec.json.decode(record.data, type=Told) for record in records]
+        after = records[-1].number
+    return found
