@@ -1,6 +1,6 @@
 """Trains the tiny byte-level model that ships with the engine, and measures its draft head.
 
-    python engine/tools/train.py OUT --seconds 420
+    python engine/tools/train.py engine/sentinel_engine/assets/tiny
 
 The text is free: docstrings of CPython's standard library (of the interpreter that runs this) and
 the documents of this repository; about every twentieth document is held out. Experts and Engram
@@ -285,7 +285,7 @@ def main() -> None:
     """Train, report, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seconds", type=float, default=420.0)
+    parser.add_argument("--steps", type=int, default=450)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
@@ -303,8 +303,9 @@ def main() -> None:
          {"params": tables, "weight_decay": 0.0, "share": 3.0}], betas=(0.9, 0.98),
     )  # fmt: skip
     draw = np.random.default_rng(7)
-    began, step = time.monotonic(), 0
-    while (done := (time.monotonic() - began) / given.seconds) < 1:
+    began = time.monotonic()
+    for step in range(given.steps):
+        done = step / given.steps
         rate = 4e-3 * min(1.0, (step + 1) / 50) * (0.03 + 0.97 * (1 + math.cos(math.pi * done)) / 2)
         for group in optimiser.param_groups:
             group["lr"] = rate * group["share"]
@@ -316,16 +317,16 @@ def main() -> None:
         (plain + distance + 0.01 * trainer.balance).backward()
         torch.nn.utils.clip_grad_norm_(wide + rest + tables, 1.0)
         optimiser.step()
-        if step % 50 == 0:
-            print(f"step {step} {done:.2f} loss {plain:.3f} draft {distance:.3f}", flush=True)
-        step += 1
+        if step % 25 == 0:
+            took = time.monotonic() - began
+            print(f"step {step} loss {plain:.3f} draft {distance:.3f} {took:.0f} s", flush=True)
     trainer.coarse = True
     count = min(len(held) // given.length, 64)
     rows = torch.from_numpy(held[: count * given.length].reshape(count, given.length))
     with torch.no_grad():
         plain, distance = trainer.loss(rows, drafting=True)
     print(f"held out: loss {plain:.3f}, draft {distance:.3f}, "
-          f"accepted {accepted(trainer, rows):.3f} of {DRAFTS} drafted, {step} steps")  # fmt: skip
+          f"accepted {accepted(trainer, rows):.3f} of {DRAFTS} drafted")  # fmt: skip
     trainer.save(given.out)
 
 
