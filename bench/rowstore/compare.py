@@ -234,7 +234,9 @@ PREFILL = ("io_uring", "pread pool 64")
 
 def device_methods(options: argparse.Namespace, table: Path) -> list[Method]:
     """Everything that reads the device without a cache, as far as `--only` wants it."""
-    uncached: dict[str, str | int] = {"mode": "nvme", "cache_policy": "none", "depth": options.depth}
+    uncached: dict[str, str | int] = {
+        "mode": "nvme", "cache_policy": "none", "depth": options.depth,
+    }  # fmt: skip
     settings: dict[str, dict[str, str | int]] = {
         "row store, io_uring inline": {"io": "inline", **uncached},
         "row store, io_uring owner": {"io": "uring", **uncached},
@@ -264,8 +266,8 @@ def cold_section(report: Report, options: argparse.Namespace, table: Path) -> No
     sampler = Popularity(options.rows, 0).sampler(1)
     result = interleave(candidates, sampler, fixed(DECODE_ROWS), options, cold=True, limit=limit)
     note = (
-        f"Uniform ids over {options.rows:,} rows, {DECODE_ROWS} a gather, depth {options.depth}; page "
-        f"cache {'dropped before every run' if dropped else 'NOT dropped (not permitted)'}."
+        f"Uniform ids over {options.rows:,} rows, {DECODE_ROWS} a gather, depth {options.depth}; "
+        f"page cache {'dropped before every run' if dropped else 'NOT dropped (not permitted)'}."
     )
     report.section("Cold unique rows", note, rows_of(result, "fio (limit)"))
     if "shapes" in options.sections.split(","):
