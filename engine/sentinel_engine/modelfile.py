@@ -61,7 +61,9 @@ class ModelConfig:
 
 
 def load_model_config(folder: Path) -> ModelConfig:
-    """Parse `config.json`; ValueError for unknown or missing sizes."""
+    """Parse `config.json`; ValueError for unknown or missing sizes, or when there is no model."""
+    if not (folder / "model.safetensors").exists():
+        raise ValueError(f"{folder} holds no model; engine/tools/train.py makes one")
     raw: dict[str, Any] = json.loads((folder / "config.json").read_text())
     known = {one.name for one in fields(ModelConfig)}
     if unknown := sorted(raw.keys() - known):

@@ -139,7 +139,7 @@ class Supervisor:
         # Before any library starts a thread, which would take signals with their default action.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         if problem := self._slices():
-            say("", f"{problem}; write it with `python -m sentinel_engine.stage`")
+            say("", problem)
             return EXIT_USAGE
         for local, rank in enumerate(self.ranks):
             self._start_rank(local, rank)
@@ -155,11 +155,14 @@ class Supervisor:
         from .stage import mismatch, model_digest
 
         folder = Path(self.config.model)
-        digest = model_digest(folder)
-        for layer in load_model_config(folder).engram_layers:
+        try:
+            layers, digest = load_model_config(folder).engram_layers, model_digest(folder)
+        except (OSError, ValueError) as error:
+            return str(error)
+        for layer in layers:
             for rank in self.ranks:
                 if problem := mismatch(slice_path(self.config, layer, rank), digest):
-                    return problem
+                    return f"{problem}; write it with `python -m sentinel_engine.stage`"
         return ""
 
     def _start_rank(self, local: int, rank: int) -> None:
