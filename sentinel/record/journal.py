@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 from zlib import crc32
 
 import msgspec
@@ -120,13 +121,24 @@ def entries(source: Path) -> Iterator[Entry]:
     """Whole records of a journal folder or of one segment file, in order; damaged lines are left out."""
     decoder = msgspec.json.Decoder(Entry)
     for path in segments(source) if source.is_dir() else [source]:
-        with path.open("rb") as lines:
-            for line in lines:
+        with path.open("rb") as file:
+            for line in _lines(file):
                 if (body := _body(line)) is not None:
                     try:
                         yield decoder.decode(body)
-                    except msgspec.ValidationError:
+                    except (msgspec.DecodeError, RecursionError):
+                        # A checksum tells damage, not malice: whoever wrote the bytes wrote that too.
                         continue
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines of at most the length of a record; what is longer is skipped without being held in memory."""
+    inside = False
+    while line := file.readline(RECORD_BYTES_MAX + 16):
+        whole = line.endswith(b"\n")
+        if whole and not inside:
+            yield line
+        inside = not whole
 
 
 def _body(line: bytes) -> bytes | None:
