@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from small_cluster import PACKAGE, SmallCluster, free_port, namespaces, run
 
-from sentinel_engine.cli import OK
+from sentinel_engine.cli import NOT_WELL, OK
 from sentinel_engine.config import TINY_MODEL, EngineConfig
 from sentinel_engine.launcher.processes import members
 from sentinel_engine.stage import stage
+from sentinel_engine.worker import EXIT_FORCED
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -23,6 +24,14 @@ pytestmark = [
     pytest.mark.skipif(not (TINY_MODEL / "model.safetensors").exists(), reason="no small model"),
 ]
 NODES = ("one", "two")
+TOKEN = "for-this-test-alone"
+STALL = """
+import json, sys, urllib.request
+spec = {"kind": "store_stall", "rank": 1, "ms": 3_600_000, "count": 1}
+ask = urllib.request.Request(sys.argv[1] + "/faults", json.dumps(spec).encode())
+ask.add_header("Authorization", "Bearer " + sys.argv[2])
+print(urllib.request.urlopen(ask, timeout=60).status)
+"""
 URL = "http://10.231.0.1:30000"
 
 
@@ -38,12 +47,21 @@ def cluster() -> Iterator[SmallCluster]:
                  for k, (name, space) in enumerate(zip(NODES, names, strict=True), 1)]  # fmt: skip
         top = {"name": f"real-{os.getpid()}", "master_port": free_port(), "ready_s": 300,
                "memory_floor_bytes": 0}  # fmt: skip
-        # A read may wait for a processor on a busy machine: that is not what is tested here.
-        engine = {"host": "10.231.0.1", "port": 30000, "rows_settings": {"hard_ms": 100_000}}
+        (folder / "token").write_text(TOKEN)
+        top |= {"mode": "legacy", "admin_token_file": str(folder / "token")}
+        engine = {"host": "10.231.0.1", "port": 30000, "admin_host": "10.231.0.1",
+                  "faults_allowed": True}  # fmt: skip
         cluster = SmallCluster(folder, nodes, top, engine)
         yield cluster
         for member in members(str(top["name"])):
             os.kill(member.pid, signal.SIGKILL)
+
+
+def stall_a_read(cluster: SmallCluster) -> None:
+    """The next read of rank 1's store does not come back for an hour."""
+    python = [sys.executable, "-c", STALL, URL, TOKEN]
+    subprocess.run(["ip", "netns", "exec", cluster.nodes[0]["netns"], *python], check=True,
+                   capture_output=True, timeout=100)  # fmt: skip
 
 
 def inside(cluster: SmallCluster, *command: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +74,7 @@ def inside(cluster: SmallCluster, *command: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
-def test_two_nodes_serve_and_are_loaded(cluster: SmallCluster) -> None:
+def test_two_nodes_serve_are_loaded_and_hang(cluster: SmallCluster) -> None:
     """False: the parts work and the whole does not."""
     started = run(cluster, "launch")
     assert started.code == OK, started.err
@@ -76,11 +94,19 @@ def test_two_nodes_serve_and_are_loaded(cluster: SmallCluster) -> None:
 
     ran = inside(cluster, "bench", "smoke", "--only", "json-schema")
     assert ran.returncode == OK, ran.stdout
-    ran = inside(cluster, "provoke", "--arm", "nvme", "--cases", "2", "--concurrency", "2", *size,
-                 "--out", str(cluster.folder / "cases.jsonl"))  # fmt: skip
+    provoke = ("provoke", "--arm", "legacy", "--concurrency", "2", *size,
+               "--out", str(cluster.folder / "cases.jsonl"))  # fmt: skip
+    ran = inside(cluster, *provoke, "--cases", "2")
     assert json.loads(ran.stdout)["clean"] == 2, ran.stderr
+
+    stall_a_read(cluster)
+    ran = inside(cluster, *provoke, "--cases", "30", "--silence-s", "20")
+    assert ran.returncode == NOT_WELL and json.loads(ran.stdout)["hang"] == 1, ran.stderr
+    shown = run(cluster, "status").answer
+    assert not shown["serving"] and all(node["running"] for node in shown["nodes"].values())
 
     stopped = run(cluster, "stop")
     assert stopped.code == OK
-    ends = [json.loads(path.read_text())["status"] for path in cluster.folder.rglob("exit.json")]
-    assert ends == [0, 0] and members(cluster.top["name"]) == []
+    assert members(cluster.top["name"]) == []
+    ends = {json.loads(path.read_text())["status"] for path in cluster.folder.rglob("exit.json")}
+    assert ends == {EXIT_FORCED}, "ranks inside a hung step cannot end by themselves"
