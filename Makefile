@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ENGINE := $(VENV)/.engine
+ENGINE_SOURCES := engine/pyproject.toml engine/setup.py engine/constraints.txt $(shell find engine/rowstore engine/sentinel_engine -type f -name '*.[chp]*' -not -name '*.pyc' 2>/dev/null)
 CORPUS := tests/corpus/recordings.tar.zst
 INCIDENT := mutex
 JOBS ?= 2
 
-.PHONY: help setup demo test sim drills test-engines check fix docs bench clean
+.PHONY: help setup demo test sim drills engine test-engine test-engines accuracy check fix docs bench clean
 
 help:
 	@echo "setup  install Sentinel and its development tools into .venv"
@@ -15,10 +17,13 @@ help:
 	@echo "test   all tests"
 	@echo "sim    a thousand healthy hours in virtual time"
 	@echo "drills every fire drill, with clocks divided by five"
+	@echo "engine  install the co-packaged engine and its row store into .venv (a compiler, torch for the CPU)"
+	@echo "test-engine   tests of the co-packaged engine and its row store"
 	@echo "test-engines  real vLLM and SGLang on the CPU under the agent (5 GB, see docs/real-engines.md)"
 	@echo "check  lint, types and the laws of style"
 	@echo "fix    format and repair what the linter can"
 	@echo "docs   write docs/taxonomy.md from the rules and facts"
+	@echo "accuracy  write docs/accuracy.md: every corpus, 500 generated cases, all ablations"
 	@echo "bench  speed and memory"
 	@echo "clean  remove what the others made"
 
@@ -40,6 +45,15 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+engine: $(ENGINE)
+
+$(ENGINE): $(READY) $(ENGINE_SOURCES)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint engine/constraints.txt './engine[serve,dev]'
+	@touch $@
+
+test-engine: $(ENGINE)
+	$(BIN)/python -m pytest engine/tests
 
 test-engines: $(READY)
 	tests/engines/install_vllm.sh
@@ -63,6 +77,9 @@ fix: $(READY)
 
 docs: $(READY)
 	@$(BIN)/sentinel rules docs > docs/.taxonomy.md && mv docs/.taxonomy.md docs/taxonomy.md
+
+accuracy: $(READY)
+	$(BIN)/sentinel score tests/corpus --generate 500 --seed 2026 --ablate all --markdown docs/accuracy.md
 
 bench: $(READY)
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
