@@ -285,7 +285,7 @@ def main() -> None:
     """Train, report, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=450)
+    parser.add_argument("--steps", type=int, default=1100)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=128)
