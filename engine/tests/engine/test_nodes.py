@@ -87,7 +87,7 @@ def test_two_nodes_serve_streams_and_end_together(
         )  # fmt: skip
         seen = json.loads(done.stdout)
         assert all(one > 1 for one in seen["events"]) and seen["drafted"] > 0
-        assert read_ring(tmp_path / "node1/run/rank1.ring").counters["forwards"] > 40
+        assert read_ring(tmp_path / "node1/run/rank1.ring").counters["forwards"] > 10
         nodes[1].process.kill()
         assert nodes[0].process.wait(WAIT_S) == EXIT_KILLED
         nodes[0].wait_for("Scheduler hit an exception")
