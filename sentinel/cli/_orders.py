@@ -1,7 +1,7 @@
 """What verbs that ask the coordinator for something have in common: the plan first, then the order, then the answer.
 
-They talk to the bus, not to the process, so an order that was given while the coordinator was away is answered when it
-is back; `--json` prints one object.
+They talk to the bus, not to the process. An order that was given while nobody coordinated is refused later, not obeyed.
+`--json` prints one object.
 """
 
 import getpass
@@ -87,8 +87,8 @@ def _ask(bus: Bus, asked: Order) -> Answered:
         click.echo(str(error))
         sys.exit(UNAVAILABLE)
     if answered is None:
-        click.echo("no answer from the coordinator: is `sentinel watch` running? The order stands and may still be "
-                   "obeyed; see `sentinel incidents`")  # fmt: skip
+        click.echo("no answer from the coordinator: is `sentinel watch` running? If it is only slow it may still obey; "
+                   "see `sentinel incidents`")  # fmt: skip
         sys.exit(UNKNOWN_OUTCOME)
     return answered
 

@@ -113,7 +113,7 @@ class Api:
 
         answered = await run_in_threadpool(ask, self.bus, order, self.clock)
         if answered is None:
-            return _json({"error": "no answer in time; the order stands and may still be obeyed"}, 504)
+            return _json({"error": "no answer in time; it may still be obeyed"}, 504)
         return _json({"ok": answered.ok, "says": answered.says}, 200 if answered.ok else 403)
 
     def page(self, request: Request) -> Response:

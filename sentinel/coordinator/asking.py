@@ -14,7 +14,7 @@ POLL_S = 0.1
 
 
 def ask(bus: Bus, order: Order, clock: Clock) -> Answered | None:
-    """Give an order; None when nobody answered in time, in which case it may still be obeyed. Raises BusError."""
+    """Give an order; None when nobody answered in time, when it may still be obeyed. Raises BusError."""
     newest = bus.append(ORDERS, msgspec.json.encode(order), order.id)
     waiting, until_s = threading.Event(), clock.now().mono_s + ANSWER_S
     while clock.now().mono_s < until_s:

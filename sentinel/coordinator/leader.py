@@ -70,6 +70,7 @@ class Leader:
     _saved_s: float = 0.0
     _counts: dict[str, int] = field(default_factory=dict)
     _after: dict[str, int] = field(default_factory=dict)
+    _orders_before: int = 0
     _pending: deque[AnyClusterEffect] = field(default_factory=lambda: deque(maxlen=PENDING_MAX))
 
     def __post_init__(self) -> None:
@@ -103,7 +104,9 @@ class Leader:
         gone = lease is not None and lease.holder != self.me and self.holder_gone(lease.holder)
         match self.watch.look(now.mono_s, lease, holder_gone=gone):
             case "stand_down":
-                raise StoodDown("somebody else holds the lease")
+                theirs = lease is None or lease.holder != self.me
+                late = "the lease was not renewed in time: this process was not run, or the bus did not answer"
+                raise StoodDown("somebody else holds the lease" if theirs else late)
             case "renew":
                 assert lease is not None and slot is not None
                 self._lease_revision = slot.revision
@@ -138,12 +141,19 @@ class Leader:
                 state = ClusterState(saved=now, breaker="the saved state cannot be read")
         self._state_revision = 0 if slot is None else slot.revision
         self._saved = b""
-        self._counts, self._after = {}, {ACKS: 0, ORDERS: 0}
+        self._counts, self._after = {}, {ACKS: 0, ORDERS: 0 if state is None else state.orders_after}
+        self._orders_before = self._newest_order()
         self._pending.clear()
         self.core = ClusterCore(self.rules)
         self.core.step(Leading(
             at=now, epoch=epoch, limits=self.limits, delays=self.delays, groups=self.groups, state=state
         ))  # fmt: skip
+
+    def _newest_order(self) -> int:
+        newest = self._after[ORDERS]
+        while records := self.bus.follow(ORDERS, newest):
+            newest = records[-1].number
+        return newest
 
     def _stand_down(self) -> None:
         self.watch.stood_down()
@@ -176,7 +186,8 @@ class Leader:
             self._give(core, Acked(at=now, ack=msgspec.json.decode(record.data, type=Ack)))
             self._after[ACKS] = record.number
         for record in self.bus.follow(ORDERS, self._after[ORDERS]):
-            self._give(core, Ordered(at=now, order=msgspec.json.decode(record.data, type=Order)))
+            order, stale = msgspec.json.decode(record.data, type=Order), record.number <= self._orders_before
+            self._give(core, Ordered(at=now, order=order, number=record.number, stale=stale))
             self._after[ORDERS] = record.number
         self._give(core, Beat(at=now, beat=self._beat))
 

@@ -74,8 +74,8 @@ class ClusterCore(Book):
                         note_ack(state.plan, ack)
                     if ack.id == _capture_id(state, ack.host):
                         state.captures = {ack.host: ack, **state.captures}
-            case Ordered(order=order):
-                return tuple(carry_out(self, order))
+            case Ordered():
+                return tuple(carry_out(self, event))
             case EvidenceRead():
                 return tuple(self._judge_evidence(event))
         return ()

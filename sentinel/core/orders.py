@@ -6,19 +6,22 @@ from sentinel.core.book import Book, Effects
 from sentinel.core.cluster_life import GroupCue, GroupPhase
 from sentinel.core.plan import plan_words
 from sentinel.core.policy import refusals
-from sentinel.model.cluster import Mode, Order, PlanKind, Told
+from sentinel.model.cluster import Mode, Order, Ordered, PlanKind, Told
 from sentinel.model.group import GroupSpec
 
 PAUSE_MAX_S = 24 * 3600.0
-ORDERS_KEPT = 256
 FEEDBACK = ("confirmed", "false_alarm")
 
 
-def carry_out(book: Book, order: Order) -> Effects:
-    """Do what is asked, once per order id, and answer."""
-    if order.id in book.state.orders:
+def carry_out(book: Book, asked: Ordered) -> Effects:
+    """Do what is asked, once, and answer. What was asked before the newest known number was dealt with already."""
+    order = asked.order
+    if asked.number <= book.state.orders_after:
         return
-    book.state.orders = [*book.state.orders[-ORDERS_KEPT:], order.id]
+    book.state.orders_after = asked.number
+    if asked.stale:
+        yield book.answer(order, False, "it was given while nobody coordinated; give it again if it is still meant")
+        return
     if not order.reason.strip():
         yield book.answer(order, False, "a reason is needed: --reason")
         return

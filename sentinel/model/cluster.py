@@ -143,7 +143,7 @@ class ClusterState(msgspec.Struct, kw_only=True):
     maintenance: dict[str, str] = {}
     suspected: list[tuple[float, str]] = []
     groups: dict[str, GroupState] = {}
-    orders: list[str] = []
+    orders_after: int = 0
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,9 +194,14 @@ class Acked(ClusterEvent, frozen=True, kw_only=True, tag="acked"):
 
 
 class Ordered(ClusterEvent, frozen=True, kw_only=True, tag="ordered"):
-    """A person asks for something."""
+    """A person asks for something. `number` is the order's place in the log of orders, which only grows.
+
+    `stale`: it was given before this coordinator began, so nobody knows whether it is still meant.
+    """
 
     order: Order
+    number: int
+    stale: bool = False
 
 
 class EvidenceRead(ClusterEvent, frozen=True, kw_only=True, tag="evidence_read"):

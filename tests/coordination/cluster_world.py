@@ -27,6 +27,7 @@ from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Action, Verdict
 from sentinel.rulebook import load_rules
 
+RULES = load_rules(NAMES)
 CALLBACK = Verdict(
     kind="hang.host_callback",
     stalled=True,
@@ -55,7 +56,7 @@ class World:
     _orders: int = 0
 
     def __post_init__(self) -> None:
-        self.core = ClusterCore(load_rules(NAMES))
+        self.core = ClusterCore(RULES)
         spec = GroupSpec(name="chat", hosts=self.hosts, acts=True, stores=True)
         self._give(Leading(at=self._at(), epoch=7, limits=self.limits, delays=self.delays, groups=(spec,)))
         store = StoreReport(mode="nvme", live=True)
@@ -100,11 +101,12 @@ class World:
         ack = Ack(id=command.id, host=command.host, outcome=outcome, why=why)
         self._give(Acked(at=self._at(), ack=msgspec.structs.replace(ack, **fields)))
 
-    def order(self, verb: OrderVerb, **fields: object) -> Answered:
+    def order(self, verb: OrderVerb, *, stale: bool = False, **fields: object) -> Answered:
         """A person asks."""
         self._orders += 1
         asked = Order(id=str(self._orders), verb=verb, by="somebody", reason="test", group="chat")
-        self._give(Ordered(at=self._at(), order=msgspec.structs.replace(asked, **fields)))
+        given = msgspec.structs.replace(asked, **fields)
+        self._give(Ordered(at=self._at(), order=given, number=self._orders, stale=stale))
         return [effect for effect in self.effects if isinstance(effect, Answered)][-1]
 
     def commands(self, verb: str) -> list[Command]:

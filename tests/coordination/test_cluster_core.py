@@ -264,6 +264,14 @@ def test_an_order_is_obeyed_once_although_it_is_read_again() -> None:
     assert world.core.group("chat").restarts == before and len(world.effects) == count
 
 
+def test_an_order_from_before_is_not_obeyed_later() -> None:
+    """False: a restart that was asked for on Friday is carried out when Sentinel is started on Monday."""
+    world = World()
+
+    assert not world.order("restart", stale=True).ok
+    assert world.phase == "calm" and world.core.group("chat").restarts == []
+
+
 def test_the_manual_shows_the_table_that_is_executed() -> None:
     """False: an operator reads a life of incidents that the program does not follow."""
     assert table() in (ROOT / "docs" / "coordinator.md").read_text()
