@@ -1,8 +1,8 @@
 """One simulated engine under the real agent core, in virtual time, from one seed.
 
-The engine decodes, idles, prefills, pauses for garbage collection, is scraped, rotates its batch size and may be
-frozen. The core sees exactly what the live agent would: observations, ticks, capture results. Invariants are checked
-after every step, so that a violation names the event that caused it.
+The engine decodes, idles, prefills, pauses for garbage collection and on request, is scraped, rotates its batch size
+and may be frozen. The core sees exactly what the live agent would: observations, ticks, capture results. Invariants are
+checked after every step, so that a violation names the event that caused it.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,8 @@ from sentinel.model.observation import (
     Decode,
     Frame,
     GpuSample,
+    Notice,
+    NoticeKind,
     Origin,
     Prefill,
     Scrape,
@@ -35,6 +37,8 @@ from sentinel.testing.virtual import VirtualClock
 ENGINE = "sim"
 TICK_S = 1.0
 CAPTURE_S = 5.0
+PAUSED_SHARE = 0.003
+"""Decode lines after which somebody pauses the engine for a while."""
 KILL_AFTER_S = 300.0
 _LOG = Origin("sim/engine.log")
 
@@ -79,6 +83,7 @@ class Simulation:
     _step_s: float = 0.05
     _pace: tuple[float, float, float] = (0.0, 1.0, 0.0)
     _capturing: str | None = None
+    _paused: bool = False
 
     @property
     def near_misses(self) -> int:
@@ -117,6 +122,7 @@ class Simulation:
 
     def _freeze(self, rank: int) -> None:
         self._running = max(self._running, 4)
+        self._go_on()
         self.frozen_rank, self.frozen_at_s = rank, self.clock.mono_s
         self._scrape_once()
 
@@ -150,7 +156,25 @@ class Simulation:
         work_s = 40 * self._step_s * self._dice.uniform(0.9, 1.2)
         pause_s = self._dice.uniform(0.5, 4.0) if self._dice.random() < 0.01 else 0.0
         self._pace = (self.clock.mono_s, work_s, 40.0 * self._running)
+        if self._dice.random() < PAUSED_SHARE:
+            self._pause(work_s, end_s)
+            return
         self.clock.call_in(work_s + pause_s, lambda: self._decode(end_s))
+
+    def _pause(self, work_s: float, end_s: float) -> None:
+        """An admin pauses the engine; no step follows until the engine goes on."""
+        self._paused = True
+        self._pace = (self.clock.mono_s, 1.0, 0.0)
+        self._see(_admin("pause"))
+        length_s = self._dice.uniform(2.0, 300.0)
+        self.clock.call_in(length_s, lambda: self._go_on(work_s))
+        self.clock.call_in(length_s + work_s, lambda: self._decode(end_s + length_s))
+
+    def _go_on(self, work_s: float = 1.0) -> None:
+        if self._paused:
+            self._paused = False
+            self._pace = (self.clock.mono_s, work_s, 40.0 * self._running)
+            self._see(_admin("resume"))
 
     def _idle(self) -> None:
         self._running = 0
@@ -241,6 +265,11 @@ class Simulation:
         return Engine(
             key=ENGINE, adapter="sglang", root=root, processes=ranks, deadline=deadline, world_size=self.ranks
         )
+
+
+def _admin(notice: NoticeKind) -> Notice:
+    path = {"pause": "/pause_generation"}.get(notice, "/continue_generation")
+    return Notice(origin=_LOG, engine="sglang", notice=notice, text=f"POST {path} HTTP/1.1", fields={"path": path})
 
 
 def _gpu(rank: int, *, busy: bool) -> GpuSample:

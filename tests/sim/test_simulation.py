@@ -88,10 +88,10 @@ def test_the_limit_that_raised_the_suspicion_is_the_limit_of_the_verdict(seed: i
     life.freeze(1, in_s=20.0 + 13 * seed)
     log = life.run(20.0 + 13 * seed + 60.0)
 
-    # With a limit this short, healthy gaps are suspected as well, and may be captured; they say nothing of the freeze.
+    # With a limit this short, a healthy gap may be captured just before the freeze; its stacks do not show the freeze.
     assert life.frozen_at_s is not None
     during = [effect.verdict for at_s, effect in log.effects if isinstance(effect, Judged) and at_s > life.frozen_at_s]
-    assert during and all(verdict.kind == "hang.stopped" for verdict in during)
+    assert during and {verdict.kind for verdict in during} <= {"hang.stopped", "unknown"}
 
 
 @pytest.mark.parametrize("seed", range(4))
