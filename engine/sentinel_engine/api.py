@@ -155,7 +155,7 @@ class Api:
         self._authorise(request)
         target = ""
         if request.method == "POST":
-            target = (await self._json(request)).get("mode")
+            target = (await self._json(request)).get("mode", "")
             if target not in SWITCHABLE:
                 raise Refused(400, f"mode must be one of {', '.join(SWITCHABLE)}", "mode")
         return await self._ask({"do": "mode", "target": target})
@@ -213,7 +213,8 @@ class Api:
         if asked.stream:
             events = self._events(rid, asked, pieces)
             return StreamingResponse(events, media_type="text/event-stream")
-        text, finish, usage = "", "", {}
+        text, finish = "", ""
+        usage: dict[str, int] = {}
         async for piece, ended, counted in pieces:
             text, finish, usage = text + piece, ended or finish, counted or usage
             if await request.is_disconnected():

@@ -67,7 +67,8 @@ class Backend:
     async def ask(self, question: dict[str, Any]) -> Any:
         """The answer to a question about the engine itself."""
         number = next(self._numbers)
-        self._open[number] = answers = asyncio.Queue()
+        answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._open[number] = answers
         try:
             self._send({**question, "id": number})
             answer = await answers.get()

@@ -78,7 +78,7 @@ def from_fp8(rows: Tensor, dim: int, codes: Tensor, scales: Tensor) -> Tensor:
     """Values of rows `(..., dim + scales)` by look-up in the tables of codes and scales."""
     values = F.embedding(rows[..., :dim].int(), codes).squeeze(-1)
     factors = F.embedding(rows[..., dim:].int(), scales).squeeze(-1)
-    blocks = values.unflatten(-1, (factors.shape[-1], -1)) * factors.unsqueeze(-1)
+    blocks: Tensor = values.unflatten(-1, (factors.shape[-1], -1)) * factors.unsqueeze(-1)
     return blocks.flatten(-2)
 
 
@@ -86,7 +86,8 @@ def from_mxfp4(codes: Tensor, exponents: Tensor, pairs: Tensor, scales: Tensor) 
     """Weights `(..., n)` from packed codes `(..., n/2)` and one ue8m0 exponent per 32 of them."""
     values = F.embedding(codes.int(), pairs).flatten(-2)
     factors = F.embedding(exponents.int(), scales)
-    return (values.unflatten(-1, (-1, FP4_PER_SCALE)) * factors).flatten(-2)
+    blocks: Tensor = values.unflatten(-1, (-1, FP4_PER_SCALE)) * factors
+    return blocks.flatten(-2)
 
 
 @dataclass(slots=True)

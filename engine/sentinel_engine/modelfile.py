@@ -117,8 +117,8 @@ class NgramHash:
         for back in range(1, HISTORY + 1):
             mixed = mixed ^ self._products[back][tokens[HISTORY - back : HISTORY - back + count]]
             by_order.append(mixed)
-        found: NDArray[np.int64] = self._base + np.stack(by_order, 1)[:, self._order] % self._size
-        return found
+        bucket: NDArray[np.int64] = np.stack(by_order, 1)[:, self._order] % self._size
+        return self._base + bucket
 
 
 def with_history(tokens: list[int], start: int) -> NDArray[np.int64]:

@@ -82,6 +82,7 @@ class Runner:
         state = torch.zeros((shape, self.model.model.dim), device=self.device)
         token = torch.zeros(shape, dtype=torch.long)
         for row, request in enumerate(requests):
+            assert request.state is not None, "a request decodes only after its prefill"
             state[row] = request.state
             token[row] = request.tokens[-1]
         captured = self._graphs.get(("draft", shape))
@@ -109,7 +110,7 @@ class Runner:
         return list(self.config.batch_shapes)
 
     def release(self) -> None:
-        """Drop the captured graphs: NCCL does not destroy a communicator while one still uses it."""
+        """Drop the captured graphs: NCCL destroys no communicator while one still uses it."""
         self._graphs.clear()
 
     def _gathered(self, hidden: Tensor) -> Tensor:
