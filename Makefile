@@ -15,14 +15,14 @@ help:
 	@echo "setup  install Sentinel and its development tools into .venv"
 	@echo "demo   judge a recorded incident and write its HTML report"
 	@echo "test   all tests"
-	@echo "sim    a thousand healthy hours in virtual time"
+	@echo "sim    a thousand healthy hours in virtual time, and a simulated cluster under faults"
 	@echo "drills every fire drill, with clocks divided by five"
 	@echo "engine  install the co-packaged engine and its row store into .venv (a compiler, torch for the CPU)"
 	@echo "test-engine   tests of the co-packaged engine and its row store"
 	@echo "test-engines  real vLLM and SGLang on the CPU under the agent (5 GB, see docs/real-engines.md)"
 	@echo "check  lint, types and the laws of style"
 	@echo "fix    format and repair what the linter can"
-	@echo "docs   write docs/taxonomy.md from the rules and facts"
+	@echo "docs   write what is made from code: taxonomy, configuration reference, boards"
 	@echo "accuracy  write docs/accuracy.md: every corpus, 500 generated cases, all ablations"
 	@echo "bench  speed and memory"
 	@echo "clean  remove what the others made"
@@ -62,6 +62,7 @@ test-engines: $(READY)
 
 sim: $(READY)
 	$(BIN)/python -m tests.sim.hours 1000
+	$(BIN)/python -m tests.sim.cluster 200
 
 drills: $(READY)
 	$(BIN)/sentinel drill --all --time-scale 5
@@ -77,6 +78,8 @@ fix: $(READY)
 
 docs: $(READY)
 	@$(BIN)/sentinel rules docs > docs/.taxonomy.md && mv docs/.taxonomy.md docs/taxonomy.md
+	@$(BIN)/sentinel config docs > docs/.configuration.md && mv docs/.configuration.md docs/configuration.md
+	@$(BIN)/python -m dashboards.build
 
 accuracy: $(READY)
 	$(BIN)/sentinel score tests/corpus --generate 500 --seed 2026 --ablate all --markdown docs/accuracy.md
