@@ -18,7 +18,7 @@ help:
 	@echo "sim    a thousand healthy hours in virtual time, and a simulated cluster under faults"
 	@echo "drills every fire drill, with clocks divided by five"
 	@echo "engine  install the co-packaged engine and its row store into .venv (a compiler, torch for the CPU)"
-	@echo "test-engine   tests of the co-packaged engine and its row store"
+	@echo "test-engine   lint, types and tests of the co-packaged engine and its row store"
 	@echo "test-engines  real vLLM and SGLang on the CPU under the agent (5 GB, see docs/real-engines.md)"
 	@echo "check  lint, types and the laws of style"
 	@echo "fix    format and repair what the linter can"
@@ -53,6 +53,7 @@ $(ENGINE): $(READY) $(ENGINE_SOURCES)
 	@touch $@
 
 test-engine: $(ENGINE)
+	cd engine && ../$(BIN)/ruff check . ../bench/rowstore && ../$(BIN)/mypy -p sentinel_engine
 	$(BIN)/python -m pytest engine/tests
 
 test-engines: $(READY)
