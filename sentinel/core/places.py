@@ -130,6 +130,7 @@ class _Walk:
         self.nccl: str | None = None
         self.driver = False
         self.launching = False
+        self.within = False
 
     def result(self) -> ThreadPlace:
         for at, frame in enumerate(self.frames):
@@ -184,10 +185,12 @@ class _Walk:
             return self.nccl
         kind = _weak(name, file)
         if kind is not None:
-            if self.wait != "gil":
+            # A file operation that runs Python code of its own, to build a path or to decode, does not wait for the file.
+            if self.wait != "gil" and not (kind == "file" and self.within):
                 self.wait, self.waiting_at = kind, frame
             return None
         place = _decisive(name, file)
+        self.within = True
         if place is not None and name in LOOPS and (self.wait in _PATIENT or not self._busy()):
             return "idle_loop"
         return place

@@ -117,6 +117,12 @@ file_io of sglang::scheduler_TP1 above sglang step
     open64 (libc.so.6)
     fetch (plugin.py:3)
 
+step of sglang::scheduler_TP1 above sglang step
+    _parse_path (pathlib.py:404)
+    __fspath__ (pathlib.py:448)
+    open (pathlib.py:1015)
+    note_step (progress.py:3)
+
 file_io of sglang::scheduler_TP1 above sglang step
     readinto (tempfile.py:499)
     fetch_rows (rows.py:3)
