@@ -59,15 +59,18 @@ class Client:
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     """An API over a bus whose coordinator turns."""
-    bus, clock, over = EmbeddedBus(tmp_path / "bus"), SystemClock(), threading.Event()
+    bus, clock, over, leads = EmbeddedBus(tmp_path / "bus"), SystemClock(), threading.Event(), threading.Event()
     leader = Leader("me", bus, (), (GroupSpec(name="chat", hosts=("one",), acts=True),))
 
     def lead() -> None:
         while not over.wait(0.05):
             leader.turn(clock.now())
+            if leader.core is not None:
+                leads.set()
 
     thread = threading.Thread(target=lead, daemon=True)
     thread.start()
+    assert leads.wait(WITHIN_S)
     told = Told(what="verdict", key="k", severity="critical", words="<script>alert(1)</script>\x1b[2J", group="chat",
                 incident="chat-1.1")  # fmt: skip
     bus.append(NOTICES, msgspec.json.encode(told), told.key)
