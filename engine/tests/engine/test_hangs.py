@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from engine.conftest import WAIT_S, Cluster, Start
+from clusters import WAIT_S, Cluster, Start
 
 from sentinel_engine.config import EXIT_KILLED
 from sentinel_engine.rowstore import telemetry_layout as layout

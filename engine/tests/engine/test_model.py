@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine.conftest import WAIT_S, Start, settings
+from clusters import WAIT_S, Start, settings
 from engine.logits import TEXT, TOKENS
 from safetensors.torch import load_file
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from engine.conftest import WAIT_S, settings, start_node
+from clusters import WAIT_S, settings, start_node
 
 from sentinel_engine.collectives import read_ring
 from sentinel_engine.config import EXIT_KILLED

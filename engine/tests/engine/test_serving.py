@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from engine.conftest import TOKEN, WAIT_S, Cluster, Start
+from clusters import TOKEN, WAIT_S, Cluster, Start
 
 DECODE = re.compile(
     r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d TP0\] Decode batch, #running-req: \d+, #token: \d+, "

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LAYER, expected_rows, some_ids
+from tables import LAYER, expected_rows, some_ids
 
 from sentinel_engine.rowstore import Store
 from sentinel_engine.rowstore.cli import Exit, main

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LAYER, eventually, expected_rows, some_ids
+from tables import LAYER, eventually, expected_rows, some_ids
 
 from sentinel_engine.rowstore import Store
 from sentinel_engine.rowstore import telemetry_layout as layout

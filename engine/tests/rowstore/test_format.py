@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import RANGES, make_table
+from tables import RANGES, make_table
 
 from sentinel_engine.rowstore import FP4, FP8, BadTable, Header, HeadRange, Slice, native
 from sentinel_engine.rowstore.geometry import PAGE_BYTES, RowFormat, strided_heads

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import expected_rows
+from tables import expected_rows
 
 from sentinel_engine.rowstore import BadTable, Store
 from sentinel_engine.rowstore.cli import main

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LAYER, expected_rows, make_table, some_ids
+from tables import LAYER, expected_rows, make_table, some_ids
 
 from sentinel_engine.rowstore import HeadRange, Store, StoreRefused
 from sentinel_engine.rowstore.geometry import PAGE_BYTES

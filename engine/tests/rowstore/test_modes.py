@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LAYER, eventually, expected_rows, make_table, some_ids
+from tables import LAYER, eventually, expected_rows, make_table, some_ids
 
 from sentinel_engine.rowstore import Store, StoreRefused
 from sentinel_engine.rowstore import telemetry_layout as layout

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LAYER, RANGES, eventually, expected_rows, make_table, some_ids
+from tables import LAYER, RANGES, eventually, expected_rows, make_table, some_ids
 
 from sentinel_engine.rowstore import FP4, FP8, Header, HeadRange, Slice, Store, StoreRefused, native
 from sentinel_engine.rowstore import telemetry_layout as layout

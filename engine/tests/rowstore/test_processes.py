@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LAYER, Child, eventually, expected_rows, some_ids
+from tables import LAYER, Child, eventually, expected_rows, some_ids
 
 from sentinel_engine.rowstore import telemetry_layout as layout
 from sentinel_engine.rowstore.cli import main

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Child, make_table
+from tables import Child, make_table
 
 from sentinel_engine.rowstore import FP8, BadTable, Header, Slice, Store, StoreRefused
 from sentinel_engine.rowstore.geometry import PAGE_BYTES

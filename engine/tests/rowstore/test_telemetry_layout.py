@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import LAYER, some_ids
+from tables import LAYER, some_ids
 
 from sentinel_engine.rowstore import Store
 from sentinel_engine.rowstore import telemetry_layout as layout
