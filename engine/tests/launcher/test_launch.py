@@ -336,6 +336,8 @@ def test_an_interrupted_launch_is_stopped_again(small: SmallCluster) -> None:
         [sys.executable, "-m", "sentinel_engine.cli", *small.command("launch")], text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+        # Programs that a script starts in the background ignore Ctrl-C, and so do their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert launcher.stderr is not None
     assert any(line.startswith("not ready") for line in launcher.stderr)

@@ -45,7 +45,8 @@ def test_one_bad_read_is_repeated(table: Path, tmp_path: Path, io: str, fault: s
         check(store)
         seen = counters(page)
 
-    assert seen["reads_issued"] == 4
+    # A slow disk has reads hedged besides.
+    assert seen["reads_issued"] - seen["hedges_issued"] == 4
     assert seen["crc_failures"] == (1 if fault in ("torn", "wrong") else 0)
 
 

@@ -106,7 +106,7 @@ def test_rows_of_one_page_are_read_together(table: Path, tmp_path: Path) -> None
         check(store, ids)
         counters = layout.read_record(page.read_bytes(), "counters")
 
-    assert counters["reads_issued"] == 1
+    assert counters["reads_issued"] - counters["hedges_issued"] == 1
 
 
 def test_codes_and_scales_may_go_to_two_strided_buffers(table: Path) -> None:
