@@ -185,7 +185,7 @@ class _Walk:
             return self.nccl
         kind = _weak(name, file)
         if kind is not None:
-            # A file operation that runs Python code of its own, to build a path or to decode, does not wait for the file.
+            # A file operation that runs Python code of its own, to build a path or decode, does not wait for the file.
             if self.wait != "gil" and not (kind == "file" and self.within):
                 self.wait, self.waiting_at = kind, frame
             return None
