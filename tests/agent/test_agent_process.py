@@ -18,7 +18,7 @@ from sentinel.record.replay import replay
 from sentinel.rulebook import load_rules
 from tests.agent.engines import Rehearsal, rehearsal
 from tests.agent.targets import eventually, stop
-from tests.agent.watchers import SCALE, journalled, text, watcher, watching
+from tests.agent.watchers import SCALE, Watcher, journalled, text, watcher, watching
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -34,11 +34,18 @@ def cli(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-m", "sentinel", *words], capture_output=True, text=True, check=False)
 
 
+def tested(agent: Watcher) -> bool:
+    """Whether both ranks' readiness is known, and as much of one as of the other."""
+    checks = () if agent.status is None else agent.status.readiness
+    first, second = ({check.what for check in checks if check.rank == rank} for rank in (0, 1))
+    return bool(first) and first == second
+
+
 def test_status_shows_the_engine_its_ranks_and_what_is_missing(tmp_path: Path) -> None:
     """If false, nobody could tell a watched host from an unwatched one before the incident."""
     with rehearsal(tmp_path / "engine") as engine, watcher(tmp_path / "state") as agent:
         watching(agent, engine.launcher.pid)
-        eventually(lambda: agent.status is not None and agent.status.readiness)
+        eventually(lambda: tested(agent))
         shown = cli("status", "--state", str(tmp_path / "state"))
         as_json = cli("status", "--json", "--state", str(tmp_path / "state"))
 
@@ -94,7 +101,7 @@ def test_an_agent_without_tools_still_detects_and_says_what_is_missing(tmp_path:
         root = engine.launcher.pid
         with watcher(tmp_path / "state", PATH=str(bare)) as agent:
             watching(agent, root)
-            eventually(lambda: agent.status is not None and agent.status.readiness)
+            eventually(lambda: tested(agent))
             assert agent.status is not None
             missing = {check.what for check in agent.status.readiness if not check.ok}
             freeze(engine)
@@ -114,7 +121,7 @@ def test_an_agent_without_rights_still_detects_and_says_what_is_missing(tmp_path
         root = engine.launcher.pid
         # Without rights the log's place is unknown too; the metrics page is all that tells of work.
         watching(agent, root)
-        eventually(lambda: agent.status is not None and agent.status.readiness)
+        eventually(lambda: tested(agent))
         assert agent.status is not None
         missing = {(check.what, check.rank) for check in agent.status.readiness if not check.ok}
         freeze(engine)
