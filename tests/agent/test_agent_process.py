@@ -1,6 +1,7 @@
 """The agent as a process: it survives its own death, full disks, missing tools and missing rights."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -35,7 +36,7 @@ def cli(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def tested(agent: Watcher) -> bool:
-    """Whether both ranks' readiness is known, and as much of one as of the other."""
+    """Whether readiness is known of two ranks, and as much of one as of the other."""
     checks = () if agent.status is None else agent.status.readiness
     first, second = ({check.what for check in checks if check.rank == rank} for rank in (0, 1))
     return bool(first) and first == second
@@ -50,7 +51,8 @@ def test_status_shows_the_engine_its_ranks_and_what_is_missing(tmp_path: Path) -
         as_json = cli("status", "--json", "--state", str(tmp_path / "state"))
 
     assert f"packaged:{engine.launcher.pid}" in shown.stdout and "rank 1: pid" in shown.stdout
-    assert "missing: flight recorder (ranks 0, 1): no pipe" in shown.stdout and "TORCH_" in shown.stdout
+    # Engines of other tests are on this host too, and may have more ranks.
+    assert re.search(r"missing: flight recorder \(ranks 0, 1[, \d]*\): no pipe\n.*TORCH_", shown.stdout)
     assert '"engines":' in as_json.stdout and '"readiness":' in as_json.stdout
 
 
