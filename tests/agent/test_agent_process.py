@@ -35,7 +35,7 @@ def cli(*words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-m", "sentinel", *words], capture_output=True, text=True, check=False)
 
 
-def tested(agent: Watcher) -> bool:
+def readiness_known(agent: Watcher) -> bool:
     """Whether readiness is known of two ranks, and as much of one as of the other."""
     checks = () if agent.status is None else agent.status.readiness
     first, second = ({check.what for check in checks if check.rank == rank} for rank in (0, 1))
@@ -46,7 +46,7 @@ def test_status_shows_the_engine_its_ranks_and_what_is_missing(tmp_path: Path) -
     """If false, nobody could tell a watched host from an unwatched one before the incident."""
     with rehearsal(tmp_path / "engine") as engine, watcher(tmp_path / "state") as agent:
         watching(agent, engine.launcher.pid)
-        eventually(lambda: tested(agent))
+        eventually(lambda: readiness_known(agent))
         shown = cli("status", "--state", str(tmp_path / "state"))
         as_json = cli("status", "--json", "--state", str(tmp_path / "state"))
 
@@ -103,7 +103,7 @@ def test_an_agent_without_tools_still_detects_and_says_what_is_missing(tmp_path:
         root = engine.launcher.pid
         with watcher(tmp_path / "state", PATH=str(bare)) as agent:
             watching(agent, root)
-            eventually(lambda: tested(agent))
+            eventually(lambda: readiness_known(agent))
             assert agent.status is not None
             missing = {check.what for check in agent.status.readiness if not check.ok}
             freeze(engine)
@@ -123,7 +123,7 @@ def test_an_agent_without_rights_still_detects_and_says_what_is_missing(tmp_path
         root = engine.launcher.pid
         # Without rights the log's place is unknown too; the metrics page is all that tells of work.
         watching(agent, root)
-        eventually(lambda: tested(agent))
+        eventually(lambda: readiness_known(agent))
         assert agent.status is not None
         missing = {(check.what, check.rank) for check in agent.status.readiness if not check.ok}
         freeze(engine)
