@@ -40,8 +40,6 @@ class EngineConfig:
     rows_mode: str = "nvme"
     rows_settings: dict[str, str | int] = field(default_factory=dict)
     """More settings of the row store by its own names, such as hard_ms or cache_bytes."""
-    geometry_rows: int = 0
-    """Rows per hash head of a sparse table instead of the model's own; 0: the model's."""
     world: int = 1
     device: str = "cpu"
     handoff: str = "callback"
@@ -84,7 +82,7 @@ class EngineConfig:
                      "context_tokens", "decode_log_interval", "max_body_bytes"):  # fmt: skip
             _at_least(name, getattr(self, name), 1)
         for name in ("draft_tokens", "watchdog_timeout_s", "soft_watchdog_timeout_s", "port",
-                     "geometry_rows", "stop_grace_s"):  # fmt: skip
+                     "stop_grace_s"):  # fmt: skip
             _at_least(name, getattr(self, name), 0)
         _at_least("kv_pages", self.kv_pages, self.pages_per_request + 1)
         if not self.batch_shapes or max(self.batch_shapes) < self.max_running:
@@ -102,8 +100,7 @@ class EngineConfig:
 
 def slice_path(config: EngineConfig, layer: int, rank: int) -> Path:
     """The RWS1 file with the rows of one layer and rank."""
-    kind = f"geometry{config.geometry_rows}." if config.geometry_rows else ""
-    return Path(config.rows) / f"{kind}layer{layer}.rank{rank}of{config.world}.rws"
+    return Path(config.rows) / f"layer{layer}.rank{rank}of{config.world}.rws"
 
 
 def load_config(path: Path) -> EngineConfig:

@@ -68,8 +68,7 @@ class Engine:
         slots = config.kv_pages * config.page_tokens
         loaded = Model(model, Path(config.model), self.peers, device=self.device, cache_slots=slots)
         hashes = [
-            NgramHash(model, layer, rows=config.geometry_rows, rank=rank, world=config.world)
-            for layer in model.engram_layers
+            NgramHash(model, layer, rank=rank, world=config.world) for layer in model.engram_layers
         ]
         positions = max(config.chunk_tokens, max(config.batch_shapes) * (config.draft_tokens + 1))
         self.store = Store(
@@ -78,7 +77,6 @@ class Engine:
             **{
                 "mode": config.rows_mode, "lanes": SPARE_LANE + 1, "rank": rank,
                 "world": config.world, "lane_rows": positions * hashes[0].heads,
-                "verify": "fill_only" if config.geometry_rows else "row",
                 "telemetry": folder / f"rank{rank}.page", "control": folder / f"rank{rank}.sock",
                 **config.rows_settings,
             },

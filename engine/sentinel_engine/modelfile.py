@@ -72,9 +72,9 @@ def load_model_config(folder: Path) -> ModelConfig:
     return ModelConfig(**raw)
 
 
-def head_ranges(model: ModelConfig, rows: int = 0) -> tuple[HeadRange, ...]:
-    """Where the rows of each hash head lie in the whole table; `rows` replaces the model's."""
-    ranges, start, size = [], 0, (rows or model.engram_rows) - 1
+def head_ranges(model: ModelConfig) -> tuple[HeadRange, ...]:
+    """Where the rows of each hash head lie in the whole table."""
+    ranges, start, size = [], 0, model.engram_rows - 1
     for head in range(model.engram_heads):
         size = _next_prime(size)
         ranges.append(HeadRange(head, start, size))
@@ -89,16 +89,14 @@ class NgramHash:
     with it, so a rollback of the text is the rollback of the history.
     """
 
-    def __init__(
-        self, model: ModelConfig, layer: int, *, rows: int = 0, rank: int = 0, world: int = 1
-    ) -> None:
+    def __init__(self, model: ModelConfig, layer: int, *, rank: int = 0, world: int = 1) -> None:
         draw = np.random.default_rng(1000 + layer)
         multipliers = draw.integers(1 << 40, 1 << 52, HISTORY + 1, dtype=np.int64) | 1
         fold = np.arange(VOCAB, dtype=np.int64)
         fold[65:91] += 32
         # Products by folded token, one row per place of the n-gram: hashing is a table look-up.
         self._products = multipliers[:, None] * (fold + 1)[None, :]
-        heads = head_ranges(model, rows)[rank::world]
+        heads = head_ranges(model)[rank::world]
         per_order = model.engram_heads_per_order
         self._order = np.array([one.head // per_order for one in heads], dtype=np.int64)
         self._base = np.array([one.start for one in heads], dtype=np.int64)

@@ -1,8 +1,6 @@
 """Writes a node's row-store slices: `python -m sentinel_engine.stage --model DIR --world N OUT`.
 
-Ranks take hash heads in turn, so that each reads its share of every n-gram order. With
-`--geometry-rows` the slice is a sparse file of that many rows a head: the real numbers of rows and
-pages at no cost in space; its rows are zeros and carry no checks.
+Ranks take hash heads in turn, so that each reads its share of every n-gram order.
 """
 
 import argparse
@@ -39,15 +37,12 @@ def stage(config: EngineConfig, ranks: tuple[int, ...]) -> list[Path]:
             paths.append(path)
             if path.exists() and not mismatch(path, digest):
                 continue
-            heads = head_ranges(model, config.geometry_rows)
+            heads = head_ranges(model)
             part = strided_heads(heads, config.world, rank)
             header = Header(
                 layer=layer, row_format=model.row_format, slice=part, source_digest=digest
             )
-            if config.geometry_rows:
-                _sparse(path, header)
-            else:
-                _packed(path, header, folder, model)
+            _packed(path, header, folder, model)
     return paths
 
 
@@ -77,14 +72,6 @@ def _packed(path: Path, header: Header, folder: Path, model: ModelConfig) -> Non
     write_table(path, header, rows, provenance=origin)
 
 
-def _sparse(path: Path, header: Header) -> None:
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(header.encode())
-        file.truncate(header.file_bytes)
-    partial.rename(path)
-
-
 def main() -> None:
     """Stage all ranks, or those given, and print the files."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -92,12 +79,10 @@ def main() -> None:
     parser.add_argument("--model", default=str(TINY_MODEL))
     parser.add_argument("--world", type=int, default=1)
     parser.add_argument("--rank", type=int, action="append")
-    parser.add_argument("--geometry-rows", type=int, default=0)
     given = parser.parse_args()
     config = EngineConfig(
-        rows=given.out, runtime_dir=given.out, model=given.model, world=given.world,
-        geometry_rows=given.geometry_rows,
-    )  # fmt: skip
+        rows=given.out, runtime_dir=given.out, model=given.model, world=given.world
+    )
     for path in stage(config, tuple(given.rank or range(given.world))):
         print(path)
 

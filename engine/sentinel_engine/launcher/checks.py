@@ -67,7 +67,7 @@ class Place:
 def tables(config: EngineConfig, ranks: Sequence[int]) -> tuple[Table, ...]:
     """Every slice of these ranks; OSError or ValueError when the model's sizes are unreadable."""
     model = load_model_config(Path(config.model))
-    heads = head_ranges(model, config.geometry_rows)
+    heads = head_ranges(model)
     return tuple(
         Table(slice_path(config, layer, rank), layer, strided_heads(heads, config.world, rank))
         for rank in ranks for layer in model.engram_layers
@@ -113,17 +113,12 @@ def _model(place: Place) -> Check:
     return Check("model", True, f"{folder} {digest}", todo, digest)
 
 
-def _bad_pages(table: Table, sparse: bool) -> tuple[int, int]:
-    """Bad and checked pages among the first, the last and a random sample; BadTable else.
-
-    A sparse table of geometry mode has neither manifest nor page checks.
-    """
+def _bad_pages(table: Table) -> tuple[int, int]:
+    """Bad and checked pages among the first, the last and a random sample; BadTable else."""
     path = table.path
     header = reader.read_header(path)
     if (header.layer, header.slice) != (table.layer, table.slice):
         raise BadTable(f"{path} holds the rows of another rank, layer, world size or model")
-    if sparse:
-        return 0, 0
     reader.matching_manifest(path, header)
     draw = random.Random(str(path))
     sample = draw.sample(range(header.pages), min(SAMPLED_PAGES, header.pages))
@@ -144,7 +139,7 @@ def _slice(place: Place) -> Check:
         try:
             if problem := mismatch(table.path, digest):
                 return Check("slice", False, problem, todo)
-            bad, checked = _bad_pages(table, place.config.geometry_rows > 0)
+            bad, checked = _bad_pages(table)
         except (RowStoreError, OSError) as error:
             return Check("slice", False, str(error), todo)
         pages += checked
