@@ -14,13 +14,15 @@ from safetensors import safe_open
 from .config import TINY_MODEL, EngineConfig, slice_path
 from .modelfile import ModelConfig, head_ranges, load_model_config
 from .rowstore.errors import BadTable
-from .rowstore.geometry import PAGE_BYTES, Header, strided_heads
+from .rowstore.geometry import Header, HeadRange, strided_heads
+from .rowstore.reader import read_header
 from .rowstore.writer import Provenance, Rows, write_table
 
 
 def model_digest(folder: Path) -> bytes:
     """SHA-256 of the weights: slices name the model that they were cut from."""
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).digest()
+    with (folder / "model.safetensors").open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def stage(config: EngineConfig, ranks: tuple[int, ...]) -> list[Path]:
@@ -30,33 +32,33 @@ def stage(config: EngineConfig, ranks: tuple[int, ...]) -> list[Path]:
     if config.world > model.engram_heads:
         raise BadTable(f"{model.name} has {model.engram_heads} hash heads: at most as many ranks")
     Path(config.rows).mkdir(parents=True, exist_ok=True)
-    paths = []
+    heads, paths = head_ranges(model), []
     for layer in model.engram_layers:
         for rank in ranks:
             path = slice_path(config, layer, rank)
             paths.append(path)
             if path.exists() and not mismatch(path, digest):
                 continue
-            heads = head_ranges(model)
             part = strided_heads(heads, config.world, rank)
             header = Header(
                 layer=layer, row_format=model.row_format, slice=part, source_digest=digest
             )
-            _packed(path, header, folder, model)
+            _packed(path, header, folder, model, heads)
     return paths
 
 
 def mismatch(path: Path, digest: bytes) -> str:
     """Why a slice cannot serve the model with this digest; empty when it can."""
     try:
-        with path.open("rb") as file:
-            header = Header.decode(file.read(PAGE_BYTES), str(path))
+        header = read_header(path)
     except (OSError, BadTable) as error:
         return str(error)
     return "" if header.source_digest == digest else f"{path} was cut from another model"
 
 
-def _packed(path: Path, header: Header, folder: Path, model: ModelConfig) -> None:
+def _packed(
+    path: Path, header: Header, folder: Path, model: ModelConfig, heads: tuple[HeadRange, ...]
+) -> None:
     with safe_open(folder / "model.safetensors", "np") as file:
         table: NDArray[np.uint8] = file.get_tensor(f"layers.{header.layer}.engram.table")
 
@@ -65,7 +67,7 @@ def _packed(path: Path, header: Header, folder: Path, model: ModelConfig) -> Non
         return found[:, : model.engram_dim], found[:, model.engram_dim :]
 
     origin = Provenance(
-        hash_parameters={"heads": [one.count for one in head_ranges(model)]},
+        hash_parameters={"heads": [one.count for one in heads]},
         source={"kind": "model", "name": model.name},
         source_digest=header.source_digest,
     )
