@@ -169,9 +169,10 @@ def _may_lock() -> bool:
 def _memlock(place: Place) -> Check:
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     needed = place.locked_bytes
-    enough = limit == resource.RLIM_INFINITY or limit >= needed or _may_lock()
+    may = _may_lock()
+    enough = limit == resource.RLIM_INFINITY or limit >= needed or may
     shown = "unlimited" if limit == resource.RLIM_INFINITY else f"{limit:,} bytes"
-    says = f"limit {shown}, capability {'yes' if _may_lock() else 'no'}, {needed:,} bytes to lock"
+    says = f"limit {shown}, capability {'yes' if may else 'no'}, {needed:,} bytes to lock"
     return Check("memlock", enough, says, "ulimit -l unlimited, or LimitMEMLOCK=infinity")
 
 
