@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sentinel.agent import procfs
@@ -20,7 +20,7 @@ from sentinel.agent.helper import HELPER
 from sentinel.model.engine import ProcessId
 from sentinel.plumbing.subprocesses import Ran, run_bounded
 
-_TRACED = re.compile(r"\) t (?=-?\d)")
+_TRACED = re.compile(rb"( ; stat=\d+ \(.*\)) t (?=-?\d)")
 
 TOOL_DEADLINE_S = 5.0
 STACK_BYTES_MAX = 4 << 20
@@ -55,21 +55,34 @@ class Rung:
 
 def thread_table(target: ProcessId, proc: Path = procfs.PROC) -> Taken:
     """All threads with state, wait channel, system call and CPU ticks, as text that `collectors/thread_table` reads."""
-    if proc == procfs.PROC and (told := _through_helper("threads", target, "threads", "txt")) is not None:
-        return told
+    held = procfs.held_by_stack_tool(target.pid, proc)
+    told = _through_helper("threads", target, "threads", "txt") if proc == procfs.PROC else None
+    taken = _threads(target, proc) if told is None else told
+    if taken.ok and (held or procfs.held_by_stack_tool(target.pid, proc)):
+        return replace(taken, data=shown_asleep(taken.data))
+    return taken
+
+
+def shown_asleep(table: bytes) -> bytes:
+    """A thread table, the helper's or ours, taken while a stack tool held the process.
+
+    A tool lets go in a moment; left as they are, its stops would say that somebody has stopped the process.
+    """
+    first, newline, rows = table.partition(b"\n")
+    rows = rows.replace(b" ; wchan=ptrace_stop ;", b" ; wchan= ;")
+    note = b" (a stack tool holds it: tracing stops are shown as sleep)"
+    return first + note + newline + _TRACED.sub(rb"\1 S ", rows)
+
+
+def _threads(target: ProcessId, proc: Path) -> Taken:
     lines = [f"# pid {target.pid}, one line a thread: tid ; comm= ; wchan= ; syscall= ; stat= ; stack="]
     tasks = proc / str(target.pid) / "task"
     try:
         tids = sorted(int(entry) for entry in os.listdir(tasks) if entry.isdecimal())
     except OSError as error:
         return Taken(rung="threads", name=_name("threads", target, "txt"), why=f"{tasks}: {error.strerror}")
-    held = procfs.held_by_stack_tool(target.pid)
-    threads = [(tid, _thread(tasks / str(tid))) for tid in tids]
-    if held or procfs.held_by_stack_tool(target.pid):
-        # A tool lets go in a moment; left as they are, its stops would say that somebody has stopped the process.
-        threads = [(tid, _asleep(fields)) for tid, fields in threads]
-        lines[0] += " (a stack tool holds it: tracing stops are shown as sleep)"
-    for tid, fields in threads:
+    for tid in tids:
+        fields = _thread(tasks / str(tid))
         lines.append(f"{tid} ; " + " ; ".join(f"{name}={text}" for name, text in fields.items()))
     text = "\n".join(lines) + "\n"
     return Taken(rung="threads", name=_name("threads", target, "txt"), data=text.encode())
@@ -77,11 +90,6 @@ def thread_table(target: ProcessId, proc: Path = procfs.PROC) -> Taken:
 
 def _thread(task: Path) -> dict[str, str]:
     return {name: _one_line(task / name) for name in ("comm", "wchan", "syscall", "stat", "stack")}
-
-
-def _asleep(fields: dict[str, str]) -> dict[str, str]:
-    wchan = "" if fields["wchan"] == "ptrace_stop" else fields["wchan"]
-    return {**fields, "wchan": wchan, "stat": _TRACED.sub(") S ", fields["stat"])}
 
 
 def _through_helper(verb: str, target: ProcessId, rung: str, suffix: str) -> Taken | None:

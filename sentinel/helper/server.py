@@ -130,7 +130,7 @@ def cgroups(pid: int) -> list[str]:
 
 def threads(target: Target) -> Answer:
     """Every thread with name, wait channel, system call and statistics, a line each."""
-    lines = ["# one line a thread: tid ; comm= ; wchan= ; syscall= ; stat="]
+    lines = [f"# pid {target.pid}, one line a thread: tid ; comm= ; wchan= ; syscall= ; stat="]
     tasks = f"/proc/{target.pid}/task"
     try:
         tids = sorted(int(entry) for entry in os.listdir(tasks) if entry.isdecimal())[:THREADS_MAX]

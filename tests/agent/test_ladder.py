@@ -12,6 +12,7 @@ import pytest
 from sentinel.agent import ladder, procfs
 from sentinel.agent.ladder import ATTACHING, CHEAP, Rung, Taken, climb
 from sentinel.evidence.load import load
+from sentinel.helper import server
 from sentinel.model.engine import ProcessId
 from sentinel.model.observation import ThreadTable
 from tests.agent.targets import IDLE, SPIN, eventually, identity, python, running, script, stop
@@ -150,6 +151,24 @@ def test_a_process_that_a_stack_tool_holds_is_not_taken_for_a_stopped_one(
 
     assert {row.state for row in seen.threads} == states
     assert all(row.wchan != "ptrace_stop" for row in seen.threads) or states == {"t"}
+
+
+def test_what_the_helper_told_of_a_held_process_is_corrected_alike(tmp_path: Path) -> None:
+    """If false, agents with and without rights judge the same process differently while a stack tool looks at it."""
+    tool = tmp_path / "eu-stack"
+    tool.write_text(HOLD.format(python=sys.executable))
+    tool.chmod(0o755)
+    with python(IDLE) as child, running(str(tool), str(child.pid)):
+        told = server.threads(server.Target(child.pid, identity(child.pid).started_ticks)).data
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / "told.txt").write_bytes(told)
+    (tmp_path / "evidence" / "shown.txt").write_bytes(ladder.shown_asleep(told))
+    seen = [one for one in load(tmp_path / "evidence").observations if isinstance(one, ThreadTable)]
+
+    states = {one.origin.file: {row.state for row in one.threads} for one in seen}
+    assert {one.pid for one in seen} == {child.pid}, "the table names its process"
+    assert states == {"told.txt": {"t"}, "shown.txt": {"S"}}
+    assert b"ptrace_stop" in told and b"ptrace_stop" not in ladder.shown_asleep(told)
 
 
 def test_a_stopped_process_is_only_continued_when_it_is_the_one_that_was_meant() -> None:
