@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from sentinel_engine.config import TINY_MODEL, dump_config
 from sentinel_engine.modelfile import BOS, EOS, HISTORY, NgramHash, load_model_config, with_history
-from sentinel_engine.stage import stage
+from sentinel_engine.stage import mismatch, model_digest, stage
 
 TOOLS = Path(__file__).parents[2] / "tools"
 HERE = Path(__file__).parent
@@ -67,6 +67,18 @@ def test_ranks_compute_what_was_trained(
     ]
     assert [one.wait(WAIT_S) for one in ranks] == [0] * world
     np.testing.assert_allclose(np.load(out), expected, atol=2e-3, rtol=1e-3)
+
+
+def test_a_slice_cut_short_is_written_again(tmp_path: Path) -> None:
+    """False: a copy that broke off passes as a slice, and the engine fails after its start."""
+    config, digest = settings(tmp_path, world=1), model_digest(TINY_MODEL)
+    path = stage(config, (0,))[0]
+    whole = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(whole - 1)
+    assert str(whole) in mismatch(path, digest)
+    stage(config, (0,))
+    assert not mismatch(path, digest) and path.stat().st_size == whole
 
 
 def test_ids_depend_on_the_text_before_alone() -> None:
