@@ -6,8 +6,8 @@ are summed by one all-reduce each after attention, Engram and experts; logits ar
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -90,8 +90,7 @@ def from_mxfp4(codes: Tensor, exponents: Tensor, pairs: Tensor, scales: Tensor) 
     return blocks.flatten(-2)
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(NamedTuple):
     """A padded step: `(B, T)` tokens with positions and cache slots, `(B, S)` slots to attend to.
 
     Slot 0 belongs to no request: padding is written there.
@@ -112,6 +111,7 @@ class Model:
     ) -> None:  # fmt: skip
         self.model, self.peers, self.device = model, peers, device
         self.heads = _share(model.heads, peers)
+        self._own_experts = _share(model.experts, peers)
         group = model.heads // model.kv_heads
         kv_heads = sorted({head // group for head in self.heads})
         self._kv_of_head = torch.tensor(
@@ -198,8 +198,7 @@ class Model:
         gate, up = F.linear(x, weights[name + "shared.up"]).chunk(2, dim=-1)
         out = F.linear(F.silu(gate) * up, weights[name + "shared.down"])
         chosen = route(F.linear(x, weights[name + "router"]), model.experts_per_token)
-        share = _share(model.experts, self.peers)
-        if share:
+        if share := self._own_experts:
             mine = chosen.flatten(0, 1)[:, share[0] : share[-1] + 1]
             wide, narrow = self._fp4(name + "experts.up"), self._fp4(name + "experts.down")
             out = out + experts(x.flatten(0, 1), mine, wide, narrow).view_as(x)

@@ -11,7 +11,7 @@ from torch import Tensor
 from .config import EngineConfig
 from .handoff import RowFeed
 from .model import Batch, Model
-from .modelfile import VOCAB, NgramHash, with_history
+from .modelfile import HISTORY, VOCAB, NgramHash, with_history
 from .scheduler import Request
 
 
@@ -55,13 +55,12 @@ class Runner:
         With `last_only` a single request is fed and not padded.
         """
         shape = 1 if last_only else self.config.shape_for(len(works))
-        batch = self._batch(works, width, shape)
         captured = None if last_only else self._graphs.get(("verify", shape))
+        batch = self._batch(works, width, shape, full_context=captured is not None)
         self.used_graph = captured is not None
         self.ring.add("enqueued", self.model.collectives)
         if captured is not None:
-            values = (batch.tokens, batch.positions, batch.slots, batch.context)
-            logits, hidden = self._replay(captured, values)
+            logits, hidden = self._replay(captured, batch)
         else:
             hidden = self.model.forward(self._to_device(batch), self.feed.rows)
             if last_only:
@@ -99,11 +98,10 @@ class Runner:
         """Capture draft and verify steps of every batch shape; returns the shapes."""
         width = self.config.draft_tokens + 1
         for shape in self.config.batch_shapes:
-            batch = self._to_device(self._batch([], width, shape))
+            batch = self._to_device(self._batch([], width, shape, full_context=True))
             state = torch.zeros((shape, self.model.model.dim), device=self.device)
             token = torch.zeros(shape, dtype=torch.long, device=self.device)
-            inputs = (batch.tokens, batch.positions, batch.slots, batch.context)
-            self._graphs["verify", shape] = self._captured(partial(self._verify, batch), inputs)
+            self._graphs["verify", shape] = self._captured(partial(self._verify, batch), batch)
             if width > 1:
                 guess = partial(self._guess, state, token)
                 self._graphs["draft", shape] = self._captured(guess, (state, token))
@@ -160,12 +158,12 @@ class Runner:
         for layer, hashing in zip(self.model.model.engram_layers, self.hashes, strict=True):
             self.feed.hint(layer, hashing.ids(text))
 
-    def _batch(self, works: list[Work], width: int, shape: int) -> Batch:
+    def _batch(self, works: list[Work], width: int, shape: int, *, full_context: bool) -> Batch:
+        """A padded step; a captured one has room for the full context, which never changes."""
         config, page = self.config, self.config.page_tokens
         tokens, positions, slots = (np.zeros((shape, width), dtype=np.int64) for _ in range(3))
         longest = max((work.start + len(work.tokens) for work in works), default=1)
-        graphs = config.cuda_graphs and self.device.type == "cuda"
-        pages = config.pages_per_request if graphs else -(-longest // page)
+        pages = config.pages_per_request if full_context else -(-longest // page)
         context = np.zeros((shape, pages * page), dtype=np.int64)
         ids = [np.full((shape, width, one.heads), -1, dtype=np.int64) for one in self.hashes]
         for row, work in enumerate(works):
@@ -175,12 +173,12 @@ class Runner:
             tokens[row, :count] = work.tokens
             positions[row, :count] = np.arange(work.start, work.start + count)
             slots[row, :count] = where[work.start : work.start + count]
-            text = with_history(work.request.tokens[: work.start] + work.tokens, work.start)
+            before = work.request.tokens[max(0, work.start - HISTORY) : work.start]
+            text = with_history(before + work.tokens, len(before))
             for layer, hashing in enumerate(self.hashes):
                 ids[layer][row, :count] = hashing.ids(text)
         self.feed.stage(ids)
         return Batch(*(torch.from_numpy(one) for one in (tokens, positions, slots, context)))
 
     def _to_device(self, batch: Batch) -> Batch:
-        parts = (batch.tokens, batch.positions, batch.slots, batch.context)
-        return Batch(*(one.to(self.device) for one in parts))
+        return Batch(*(one.to(self.device) for one in batch))
