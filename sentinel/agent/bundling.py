@@ -54,7 +54,6 @@ def pack(home: Path, state: Path) -> str:
     ran = run_bounded(argv, deadline_s=DEADLINE_S, bytes_max=SAID_BYTES_MAX)
     if ran.ok:
         return ""
-    said = ran.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    why = ran.why or said or f"ended with status {ran.status}"
+    why = ran.why or ran.said_last or f"ended with status {ran.status}"
     lacks = "a bundle without report" if (home / NAME).is_file() else "no bundle"
     return f"{lacks} of {home.name}: {why}; the evidence is kept, `sentinel bundle create {home}` tries again"

@@ -182,8 +182,7 @@ def _ran(rung: str, target: ProcessId, suffix: str, ran: Ran) -> Taken:
     name = _name(rung, target, suffix)
     if ran.ok and ran.stdout.strip():
         return Taken(rung=rung, name=name, data=ran.stdout, took_s=ran.took_s)
-    said = ran.stderr.decode(errors="replace").strip().partition("\n")[0][:200]
-    why = ran.why or said or f"{rung} ended with status {ran.status} and printed nothing"
+    why = ran.why or ran.said_first[:200] or f"{rung} ended with status {ran.status} and printed nothing"
     return Taken(rung=rung, name=name, why=why, took_s=ran.took_s)
 
 

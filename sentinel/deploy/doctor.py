@@ -174,11 +174,11 @@ def _driver(case: Case) -> Iterator[Finding]:
         return
     code = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
     ran = run_bounded([sys.executable, "-c", code], deadline_s=TOOL_S)
-    said = ran.why or ran.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     if not ran.ok:
         yield Finding(
-            check="NVML", state="fail", says=said, fix="nvidia-smi says more; is /dev/nvidia* open to the agent?"
-        )
+            check="NVML", state="fail", says=ran.why or ran.said_last,
+            fix="nvidia-smi says more; is /dev/nvidia* open to the agent?",
+        )  # fmt: skip
     else:
         slow = ran.took_s > NVML_SLOW_S
         fix = "start nvidia-persistenced" if slow else ""

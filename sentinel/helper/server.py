@@ -193,8 +193,7 @@ def _tool(target: Target, name: str, *arguments: str) -> Answer:
     ran = run_bounded([path, *arguments], deadline_s=TOOL_S, bytes_max=ANSWER_BYTES_MAX, env={"PATH": PATH})
     if ran.ok and ran.stdout:
         return Answer(data=ran.stdout)
-    said = ran.stderr.decode(errors="replace").strip().partition("\n")[0][:200]
-    return Answer(why=ran.why or said or f"{name} of {target.pid} printed nothing")
+    return Answer(why=ran.why or ran.said_first[:200] or f"{name} of {target.pid} printed nothing")
 
 
 def _is(target: Target) -> bool:

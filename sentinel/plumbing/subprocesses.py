@@ -34,6 +34,20 @@ class Ran:
         """It ran to its end and reported success."""
         return self.status == 0
 
+    @property
+    def said_first(self) -> str:
+        """First line on standard error."""
+        return self._complaint.partition("\n")[0]
+
+    @property
+    def said_last(self) -> str:
+        """Last line on standard error."""
+        return self._complaint.rpartition("\n")[2]
+
+    @property
+    def _complaint(self) -> str:
+        return self.stderr.decode(errors="replace").strip()
+
 
 def run_bounded(
     argv: Sequence[str],
