@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .collectives import Collectives, Ring
 from .config import EngineConfig, slice_path
-from .faults import SPARE_LANE, Faults
+from .faults import Faults
 from .handoff import CpuFeed, CudaFeed
 from .inbox import Inbox
 from .logs import StatsPage, decode_line, prefill_line, say
@@ -71,11 +71,13 @@ class Engine:
             NgramHash(model, layer, rank=rank, world=config.world) for layer in model.engram_layers
         ]
         positions = max(config.chunk_tokens, max(config.batch_shapes) * (config.draft_tokens + 1))
+        # A lane for each layer, and a spare one for the lock holder of drills.
+        lanes = len(model.engram_layers) + 1
         self.store = Store(
             *(slice_path(config, layer, rank) for layer in model.engram_layers),
             inject=config.faults_allowed,
             **{
-                "mode": config.rows_mode, "lanes": SPARE_LANE + 1, "rank": rank,
+                "mode": config.rows_mode, "lanes": lanes, "rank": rank,
                 "world": config.world, "lane_rows": positions * hashes[0].heads,
                 "telemetry": folder / f"rank{rank}.page", "control": folder / f"rank{rank}.sock",
                 **config.rows_settings,

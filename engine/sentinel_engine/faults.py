@@ -23,7 +23,6 @@ from .modelfile import HISTORY
 from .rowstore import Store, StoreRefused
 from .runner import Runner
 
-SPARE_LANE = 3
 FOREVER_MS = 1000 * 3600 * 24
 
 
@@ -32,7 +31,8 @@ class Faults:
 
     def __init__(self, tag: str, store: Store, runner: Runner) -> None:
         self._tag, self._store, self._runner, self._feed = tag, store, runner, runner.feed
-        self._layer = runner.model.model.engram_layers[0]
+        layers = runner.model.model.engram_layers
+        self._layer, self._spare_lane = layers[0], len(layers)
         self._row = runner.hashes[0].ids(np.zeros(HISTORY + 1, dtype=np.int64)).reshape(-1)[:1]
         self._random = np.random.default_rng(0)
 
@@ -62,7 +62,7 @@ class Faults:
         self._store.inject(f"fault=stall ms={FOREVER_MS} count=1")
         out = np.empty((1, self._store.row_bytes), dtype=np.uint8)
         try:
-            self._store.gather(self._layer, self._row, out=out, lane=SPARE_LANE)
+            self._store.gather(self._layer, self._row, out=out, lane=self._spare_lane)
         except StoreRefused as error:
             say(self._tag, f"The lock holder ended: {error}")
 
