@@ -124,7 +124,6 @@ def _forced_tool(raw: dict[str, Any]) -> dict[str, Any] | None:
 def _asked(
     raw: dict[str, Any], tokens: list[int], config: EngineConfig, *, chat: bool, tool: str | None
 ) -> Asked:
-    raw = dict(raw)
     if "max_completion_tokens" in raw:
         raw["max_tokens"] = raw.pop("max_completion_tokens")
     stop = raw.pop("stop", None) or []

@@ -158,9 +158,9 @@ class Collectives:
         )
         return whole.view(self.world, *tensor.shape)
 
-    def broadcast(self, tensor: torch.Tensor, *, group: int = 0) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
         """Rank 0's tensor on every rank, in place."""
-        self._numbered(2, group, tensor, lambda on: dist.broadcast(tensor, 0, group=on))
+        self._numbered(2, 0, tensor, lambda on: dist.broadcast(tensor, 0, group=on))
 
     def barrier(self) -> None:
         """Wait for all ranks."""

@@ -28,7 +28,7 @@ class RowFeed:
         self, store: Store, layers: tuple[int, ...], heads: int, positions: int,
         device: torch.device,
     ) -> None:  # fmt: skip
-        self.store, self.heads, self.device = store, heads, device
+        self.store, self.heads = store, heads
         self.delay_ms: Callable[[], float] | None = None
         """Draws how long the callback thread is kept busy before a step (a fault of drills)."""
         rows, pinned = positions * heads, device.type == "cuda"

@@ -74,11 +74,6 @@ class Answer:
             return None
         return later / (self.last_s - self.first_s)
 
-    @property
-    def prefill_tok_s(self) -> float | None:
-        """Prompt tokens over the time to the first token, queueing included."""
-        return self.prompt_tokens / self.ttft_s if self.ttft_s else None
-
 
 class Client:
     """One server; `async with` it. `silence_s` bounds how long a burst may give no token."""
