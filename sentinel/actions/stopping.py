@@ -18,7 +18,7 @@ from sentinel.plumbing.subprocesses import run_bounded
 POLL_S = 0.2
 CGROUPS = Path("/sys/fs/cgroup")
 GPU_ASK_S = 10.0
-Wait = Callable[[float], None]
+Wait = Callable[[float], object]
 Seconds = Callable[[], float]
 
 
@@ -71,8 +71,8 @@ class Stop:
         checks: dict[str, bool | None] = {"processes_gone": not left, "ports_free": ports_free(self.ports)}
         if (group := self.owner.cgroup()) is not None:
             checks["cgroup_empty"] = cgroup_empty(group)
-        if (released := gpus_released(self.processes)) != "no GPU":
-            checks["gpu_released"] = released if isinstance(released, bool) else None
+        if shutil.which("nvidia-smi") is not None:
+            checks["gpu_released"] = gpus_released(self.processes)
         words = [name for name, well in checks.items() if not well]
         words += [f"pid {process.pid} in state {_state(process.pid)}" for process in left[:8]]
         return Stopped(checks=checks, why="; ".join(filter(None, [*words, asked])))
@@ -99,17 +99,15 @@ def cgroup_empty(group: str) -> bool | None:
     return "populated 0" in text.splitlines()
 
 
-def gpus_released(processes: Sequence[ProcessId]) -> bool | str:
-    """Whether no GPU names one of the processes; words when that cannot be told or there is none ("no GPU").
+def gpus_released(processes: Sequence[ProcessId]) -> bool | None:
+    """Whether no GPU names one of the processes; None when that cannot be told.
 
     `nvidia-smi --query-compute-apps=pid` (driver 535 and later) prints one pid a line.
     """
-    if shutil.which("nvidia-smi") is None:
-        return "no GPU"
     argv = ("nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader")
     ran = run_bounded(argv, deadline_s=GPU_ASK_S, bytes_max=1 << 20)
     if not ran.ok:
-        return ran.why or "nvidia-smi failed"
+        return None
     pids = {int(word) for word in ran.stdout.decode(errors="replace").split() if word.isdecimal()}
     return not pids & {process.pid for process in processes}
 

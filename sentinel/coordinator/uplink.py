@@ -6,16 +6,17 @@ Reads the status that the agent's loop publishes, never the loop itself, so that
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
 from sentinel.actions import stores
+from sentinel.agent.sources.pressure import HostPressure
 from sentinel.agent.status import EngineStatus, Status
 from sentinel.bus.bus import Bus, BusDown, TooLarge
 from sentinel.coordinator.worker import Worker
 from sentinel.groups import Group
 from sentinel.model.group import EngineReport, HostPhase, HostReport
+from sentinel.model.observation import Pressure
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
 from sentinel.plumbing.clock import Clock
@@ -96,14 +97,15 @@ class Uplink:
     def _starved(self, now: Stamp) -> str:
         if self._starved_at_s is not None and now.mono_s - self._starved_at_s < 10.0 / self.time_scale:
             return f"this process was not run for more than {STARVED_TICK_S:g} s"
-        for resource in ("cpu", "memory"):
-            share = full_share(Path("/proc/pressure") / resource)
-            if share is not None and share > PRESSURE_FULL:
-                return f"all work waited for {resource} {share:.0f} % of the last 10 s"
+        for seen in (said.seen for said in HostPressure().poll(now)):
+            if isinstance(seen, Pressure) and seen.resource in ("cpu", "memory"):
+                share = seen.full_avg10 or 0.0
+                if share > PRESSURE_FULL:
+                    return f"all work waited for {seen.resource} {share:.0f} % of the last 10 s"
         return ""
 
     def _engine(self, name: str, group: Group, status: Status | None, now: Stamp) -> EngineReport:
-        engine, running = self.worker.engine(name), self.worker.running(name)
+        engine, running = self.worker.seen(name)
         store = None if group.store is None else stores.report(group.store)
         if running is None:
             why = "which engine of this host is meant cannot be told; set port, adapter or supervisor"
@@ -128,17 +130,6 @@ class Uplink:
             verdict=_brief(seen),
             store=store,
         )
-
-
-def full_share(path: Path) -> float | None:
-    """`full avg10=0.00 avg60=…` of proc_pressure: percent of the last 10 s in which all work waited."""
-    try:
-        for line in path.read_text().splitlines():
-            if line.startswith("full "):
-                return float(line.split()[1].partition("=")[2])
-    except (OSError, ValueError, IndexError):
-        return None
-    return None
 
 
 def _brief(seen: EngineStatus) -> Verdict | None:

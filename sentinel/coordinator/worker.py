@@ -19,7 +19,7 @@ from sentinel.coordinator.hand import Hand
 from sentinel.evidence.load import load
 from sentinel.groups import Group
 from sentinel.model.engine import Engine, ProcessId
-from sentinel.model.group import Ack, Command
+from sentinel.model.group import Ack, AckOutcome, Command
 from sentinel.plumbing.clock import Clock
 
 POLL_S = 0.2
@@ -52,23 +52,27 @@ class Worker:
             if group.supervisor is not None:
                 self._owners[name] = owner_of(group.supervisor)
 
+    def seen(self, group: str) -> tuple[Engine | None, str | None]:
+        """The group's engine and incarnation, from one look at the host; None and None when several engines fit.
+
+        A group without a supervisor is named by its root process.
+        """
+        with self._lock:
+            fitting = matching(self.groups[group], self._discovery.scan())
+        if len(fitting) > 1:
+            return None, None
+        engine = fitting[0] if fitting else None
+        root = None if engine is None else engine.root
+        owner = self._owners.get(group)
+        return engine, by_process(root) if owner is None else owner.running(root)
+
     def engine(self, group: str) -> Engine | None:
         """The group's engine as it runs now; None when none runs or several fit."""
-        fitting = self._fitting(group)
-        return fitting[0] if len(fitting) == 1 else None
-
-    def _fitting(self, group: str) -> tuple[Engine, ...]:
-        with self._lock:
-            return matching(self.groups[group], self._discovery.scan())
+        return self.seen(group)[0]
 
     def running(self, group: str) -> str | None:
-        """The incarnation that runs now; a group without a supervisor is named by its root process."""
-        fitting = self._fitting(group)
-        if len(fitting) > 1:
-            return None
-        root = fitting[0].root if fitting else None
-        owner = self._owners.get(group)
-        return by_process(root) if owner is None else owner.running(root)
+        """The incarnation that runs now; empty when none does, None when that cannot be told."""
+        return self.seen(group)[1]
 
     def resolve(self, command: Command, running: str | None) -> Ack | None:
         """What a command came to whose agent ended in the middle, by looking at the world."""
@@ -142,7 +146,7 @@ class Worker:
             term_s=group.term_s,
             verify_s=group.verify_s,
             now=lambda: self.clock.now().mono_s,
-            wait=lambda seconds: (self.stop.wait(seconds), None)[1],
+            wait=self.stop.wait,
         ).run()
         if stopped.verified:
             return self._ack(command, "done", checks=stopped.checks)
@@ -159,7 +163,11 @@ class Worker:
             said = ran.stderr.decode(errors="replace").strip().rpartition("\n")[2][:200]
             return self._ack(command, "failed", ran.why or f"the start ended with status {ran.status}: {said}")
         until_s = self.clock.now().mono_s + within_s
-        while not (running := self.running(command.group)) and self.clock.now().mono_s < until_s:
+        while (
+            not (running := self.running(command.group))
+            and self.clock.now().mono_s < until_s
+            and not self.stop.is_set()
+        ):
             self.stop.wait(POLL_S)
         if not running:
             return self._ack(command, "failed", f"no engine was seen within {within_s:g} s of its start")
@@ -202,9 +210,9 @@ class Worker:
         return None if group.port is None else f"http://127.0.0.1:{group.port}"
 
     def _ack(
-        self, command: Command, outcome: str, why: str = "", checks: Mapping[str, bool | None] | None = None
+        self, command: Command, outcome: AckOutcome, why: str = "", checks: Mapping[str, bool | None] | None = None
     ) -> Ack:
-        return Ack(id=command.id, host=self.host, outcome=outcome, why=why, checks=checks or {})  # type: ignore[arg-type]
+        return Ack(id=command.id, host=self.host, outcome=outcome, why=why, checks=checks or {})
 
 
 def matching(group: Group, engines: Iterable[Engine]) -> tuple[Engine, ...]:
