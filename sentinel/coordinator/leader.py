@@ -5,12 +5,12 @@ written. A coordinator that lost the lease finds out at the save and stands down
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from sentinel.bus.bus import Bus, BusDown, Conflict, TooLarge
+from sentinel.bus.bus import Bus, BusDown, Conflict, Presence, TooLarge
 from sentinel.coordinator.names import ACKS, ANSWERS, LEASE, NOTICES, ORDERS, STATE, command_slot
 from sentinel.core.cluster import ClusterCore
 from sentinel.core.lease import LeaseWatch, next_epoch
@@ -64,7 +64,6 @@ class Leader:
     core: ClusterCore | None = None
     trouble: str = ""
     _beat: int = 0
-    _lease_revision: int = 0
     _state_revision: int = 0
     _saved: bytes = b""
     _saved_s: float = 0.0
@@ -109,20 +108,18 @@ class Leader:
                 raise StoodDown("somebody else holds the lease" if theirs else late)
             case "renew":
                 assert lease is not None and slot is not None
-                self._lease_revision = slot.revision
-                self._write_lease(now, Lease(holder=self.me, epoch=lease.epoch, beat=lease.beat + 1))
+                self._write_lease(now, Lease(holder=self.me, epoch=lease.epoch, beat=lease.beat + 1), slot.revision)
             case "take":
-                self._lease_revision = 0 if slot is None else slot.revision
-                reports = self._reports().values()
+                reports = _reports(self.bus.present()).values()
                 epoch = next_epoch(lease, max((report.epoch_max for report in reports), default=0))
-                self._write_lease(now, Lease(holder=self.me, epoch=epoch))
+                self._write_lease(now, Lease(holder=self.me, epoch=epoch), 0 if slot is None else slot.revision)
         if self.watch.leading and self.core is None:
             assert self.watch.seen is not None
             self._lead(now, self.watch.seen.epoch)
 
-    def _write_lease(self, now: Stamp, lease: Lease) -> None:
+    def _write_lease(self, now: Stamp, lease: Lease, revision: int) -> None:
         try:
-            self._lease_revision = self.bus.write(LEASE, msgspec.json.encode(lease), self._lease_revision)
+            self.bus.write(LEASE, msgspec.json.encode(lease), revision)
         except Conflict as error:
             if self.watch.leading:
                 raise StoodDown("somebody else changed the lease") from error
@@ -159,29 +156,17 @@ class Leader:
         self.watch.stood_down()
         self.core = None
 
-    def _reports(self) -> dict[str, HostReport]:
-        found = {}
-        for host, presence in self.bus.present().items():
-            try:
-                report = msgspec.json.decode(presence.data, type=HostReport)
-            except msgspec.MsgspecError:
-                continue
-            if report.host == host:
-                found[host] = report
-        return found
-
     def _hear(self, now: Stamp, core: ClusterCore) -> None:
         present = self.bus.present()
-        fresh = {host for host, presence in present.items() if self._counts.get(host) != presence.count}
-        for host, report in self._reports().items():
+        fresh = {host: presence for host, presence in present.items() if self._counts.get(host) != presence.count}
+        for host, report in _reports(fresh).items():
             if report.epoch_max > core.epoch:
                 raise StoodDown(f"{host} has obeyed epoch {report.epoch_max}; the lease is taken anew above it")
-            if host in fresh:
-                first = host not in self._counts
-                self._counts[host] = present[host].count
-                # What lay on the bus when this coordinator began may be of any age.
-                if not first:
-                    self._give(core, Reported(at=now, report=report))
+            first = host not in self._counts
+            self._counts[host] = fresh[host].count
+            # What lay on the bus when this coordinator began may be of any age.
+            if not first:
+                self._give(core, Reported(at=now, report=report))
         for record in self.bus.follow(ACKS, self._after[ACKS]):
             self._give(core, Acked(at=now, ack=msgspec.json.decode(record.data, type=Ack)))
             self._after[ACKS] = record.number
@@ -255,3 +240,16 @@ class Leader:
                 except msgspec.MsgspecError:
                     continue
         return found
+
+
+def _reports(present: Mapping[str, Presence]) -> dict[str, HostReport]:
+    """What hosts say in their presence; what cannot be read, or speaks for another host, is left out."""
+    found = {}
+    for host, presence in present.items():
+        try:
+            report = msgspec.json.decode(presence.data, type=HostReport)
+        except msgspec.MsgspecError:
+            continue
+        if report.host == host:
+            found[host] = report
+    return found
