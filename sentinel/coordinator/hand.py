@@ -43,7 +43,6 @@ class Hand:
     actor: Actor
     live_s: float = LIVE_S
     trouble: str = ""
-    ignored: dict[str, str] = field(default_factory=dict)
     fence: Fence = field(init=False)
     _done: "queue.SimpleQueue[Ack]" = field(default_factory=queue.SimpleQueue)
     _told: dict[str, None] = field(default_factory=dict)
@@ -89,15 +88,15 @@ class Hand:
             if slot is not None:
                 try:
                     yield msgspec.json.decode(slot.data, type=Command)
-                except msgspec.MsgspecError as error:
-                    self.ignored[group] = f"the command cannot be read: {error}"
+                except msgspec.MsgspecError:
+                    continue  # what cannot be read is not obeyed
 
     def _consider(self, now_s: float, command: Command) -> None:
         match self.fence.judge(now_s, command):
             case Answer(ack):
                 self._say(ack)
-            case Ignore(why):
-                self.ignored[command.group] = why
+            case Ignore():
+                pass
             case Obey():
                 self._obey(command)
 
@@ -108,7 +107,6 @@ class Hand:
         refused = wrong_incarnation(command, self.actor.running(command.group))
         self.ledger.begin(command)
         self.fence.begun.add(command.id)
-        self.ignored.pop(command.group, None)
         if refused is not None:
             self._finish(refused)
         else:

@@ -123,11 +123,10 @@ class Book:
         state.number += 1
         # A host keeps its answers by name for ever. With the epoch no name comes back, not even after a wiped bus.
         state.incident = f"{spec.name}-{self.epoch}.{state.number}"
-        state.opened_s = self.now_s
         state.incarnations, state.opened_there_s = {}, {}
         self.meet(spec, state)
         state.captures, state.captures_sent_s, state.rounds, state.verdict = {}, None, 1, None
-        state.refusals, state.told_guards, state.tried, state.halted, state.plan = (), (), (), "", None
+        state.refusals, state.told_guards, state.tried, state.plan = (), (), (), None
         state.approved_by, state.mode_refused = "", False
 
     def meet(self, spec: GroupSpec, state: GroupState) -> None:
@@ -144,11 +143,11 @@ class Book:
         """End an incident."""
         self.advance(state, cue)
         yield self.told("closed", f"{state.incident}/closed", "info", why, spec)
-        state.plan, state.halted, state.refusals, state.verdict = None, "", (), None
+        state.plan, state.refusals, state.verdict = None, (), None
 
     def fail(self, spec: GroupSpec, state: GroupState, why: str) -> Effects:
         """Stop acting on a group until a person looks."""
-        state.halted = state.breaker = why
+        state.breaker = why
         self.advance(state, GroupCue.FAILED)
         yield self.told("page", f"{state.incident}/page/{len(state.tried)}", "critical", why, spec)
 
@@ -167,7 +166,7 @@ class Book:
         state.breaker = ""
         if state.phase == GroupPhase.HALTED.value:
             self.advance(state, GroupCue.RELEASED)
-            state.plan, state.halted, state.verdict = None, "", None
+            state.plan, state.verdict = None, None
 
     def advance(self, state: GroupState, cue: GroupCue) -> None:
         """Move along the table of lives. Raises IllegalTransition."""
@@ -198,7 +197,7 @@ def rebased(state: ClusterState, now: Stamp) -> ClusterState:
         return state
     shift_s = now.mono_s - state.saved.mono_s
     for group in state.groups.values():
-        for name in ("opened_s", "captures_began_s", "proving_s", "approved_s"):
+        for name in ("captures_began_s", "proving_s", "approved_s"):
             setattr(group, name, getattr(group, name) + shift_s)
         group.restarts = [at_s + shift_s for at_s in group.restarts]
         group.toggled_s = _shifted(group.toggled_s, shift_s)

@@ -42,7 +42,6 @@ class GroupCue(Enum):
 P, C = GroupPhase, GroupCue
 GROUP_LIFE: dict[tuple[GroupPhase, GroupCue], GroupPhase] = {
     (P.CALM, C.SUSPECT): P.SUSPECTED,
-    (P.CALM, C.CAPTURE): P.CAPTURING,
     (P.CALM, C.ORDER): P.ACTING,
     (P.SUSPECTED, C.PROGRESS): P.CALM,
     (P.SUSPECTED, C.GONE): P.CALM,

@@ -115,24 +115,10 @@ def advance_plan(plan: Plan, stage: Stage, now_s: float, resend_s: float) -> Tur
     return Finished()
 
 
-def note_ack(plan: Plan, ack: Ack) -> bool:
-    """Take an acknowledgement; whether it belongs to this plan and is new."""
-    ours = any(ack.id == _id(plan, step, host) for step in plan.steps for host in step.hosts)
-    if not ours or ack.id in plan.acks or ack.id != f"{ack.id.rpartition('/')[0]}/{ack.host}":
-        return False
-    plan.acks[ack.id] = ack
-    return True
-
-
-def stopped_hosts(plan: Plan) -> tuple[str, ...]:
-    """Hosts whose engine this plan has stopped, as far as acknowledged."""
-    return tuple(
-        host
-        for step in plan.steps
-        if step.verb == "stop"
-        for host in step.hosts
-        if (ack := plan.acks.get(_id(plan, step, host))) is not None and ack.outcome == "done"
-    )
+def note_ack(plan: Plan, ack: Ack) -> None:
+    """Take an acknowledgement if it belongs to this plan; the first of two counts."""
+    if any(ack.host in step.hosts and ack.id == _id(plan, step, ack.host) for step in plan.steps):
+        plan.acks.setdefault(ack.id, ack)
 
 
 def plan_words(kind: PlanKind, steps: tuple[Step, ...], incarnations: Mapping[str, str]) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ RESTART_CLASSES_NEVER = frozenset({
     "slow.straggler", "slow.recovered", "unknown",
 })  # fmt: skip
 """Classes that do not say "stalled for good", whatever a rule suggests."""
-REMEDIES = ("unblock_lane", "restart_engine", "rowstore_mode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +73,8 @@ def refusals(question: Question) -> tuple[Refusal, ...]:
 
 def remedy(verdict: Verdict, question: Question) -> PlanKind | None:
     """What a verdict suggests that can be done to this group: a mild remedy first, None when it needs a person."""
-    wanted = {action.action for action in verdict.actions} & set(REMEDIES)
     forbidden = {action.action for action in verdict.do_not}
-    wanted -= forbidden
+    wanted = {action.action for action in verdict.actions} - forbidden
     tried = question.group.tried
     if "unblock_lane" in wanted and question.view.lanes and question.limits.unblock_first and "unblock" not in tried:
         return "unblock"

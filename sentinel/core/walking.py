@@ -92,7 +92,7 @@ def _halted(book: Book, spec: GroupSpec, state: GroupState, why: str) -> Effects
         # The engine was not touched: it can still be restarted in the mode it has.
         state.mode_refused = True
         yield from book.give_up_plan(spec, state, "mode_refused", why, refund=True)
-    elif plan.kind in ("store", "restart") and verb == "store_check":
+    elif verb == "store_check":
         yield from book.close(spec, state, GroupCue.NOTHING_TO_DO, f"the mode stays as it was: {why}")
     elif plan.kind == "store" and switched and not plan.rollback:
         before = plan.store_before.get(switched[0], "")
