@@ -5,6 +5,7 @@ An incident ends only with an observation of progress, of absence, or with a per
 the shell saves it before it carries out any effect.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -33,7 +34,7 @@ from sentinel.model.cluster import (
     Send,
     Severity,
 )
-from sentinel.model.group import Command, GroupSpec
+from sentinel.model.group import Command, EngineReport, GroupSpec
 
 P, C = GroupPhase, GroupCue
 EVIDENCE_MAX = 20_000
@@ -120,7 +121,7 @@ class ClusterCore(Book):
             return
         match phase:
             case P.CALM:
-                yield from self._calm(spec, state, dt_s)
+                yield from self._calm(spec, state, seen, dt_s)
             case P.SUSPECTED if sight.captures(seen.values()):
                 self.advance(state, C.CAPTURE)
                 state.captures_began_s = self.now_s
@@ -135,24 +136,22 @@ class ClusterCore(Book):
             case P.PROVING:
                 yield from prove(self, spec, state)
 
-    def _calm(self, spec: GroupSpec, state: GroupState, dt_s: float) -> Effects:
-        seen = self.seen(spec)
+    def _calm(self, spec: GroupSpec, state: GroupState, seen: Mapping[str, EngineReport], dt_s: float) -> Effects:
         if sight.suspected(seen.values()):
             yield from self._suspect(spec, state)
             return
-        yield from self._store_modes(spec, state)
+        yield from self._store_modes(spec, state, sight.store_modes(seen))
         if state.store_mode and any(engine.outstanding for engine in seen.values()):
             state.exposure.setdefault(state.store_mode, Exposure()).served_s += dt_s
         wanted = state.store_wanted or self._reverts_to(state)
-        live = all(engine.store is not None and engine.store.live for engine in seen.values())
+        live = sight.switchable(spec, seen)
         if wanted and live and wanted != state.store_mode and not refusals(self.question("store", spec)):
             state.store_wanted = ""
             steps = self.steps("store", spec, wanted)
             yield from self.begin("store", spec, C.ORDER, steps, cause="store", store_mode=wanted)
 
-    def _store_modes(self, spec: GroupSpec, state: GroupState) -> Effects:
+    def _store_modes(self, spec: GroupSpec, state: GroupState, modes: Mapping[str, str]) -> Effects:
         """Keep the mode in force; hosts that differ for longer than a switch takes are an alert."""
-        modes = sight.store_modes(self.seen(spec))
         if len(set(modes.values())) <= 1:
             self._mixed_s.pop(spec.name, None)
             state.store_mode = next(iter(modes.values()), state.store_mode)

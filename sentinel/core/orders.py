@@ -6,7 +6,8 @@ from sentinel.core.book import Book, Effects
 from sentinel.core.cluster_life import GroupCue, GroupPhase
 from sentinel.core.plan import plan_words
 from sentinel.core.policy import refusals
-from sentinel.model.cluster import Mode, Order, Ordered, PlanKind, Told
+from sentinel.core.sight import switchable
+from sentinel.model.cluster import Mode, Order, Ordered, PlanKind, Step, Told
 from sentinel.model.group import GroupSpec
 
 PAUSE_MAX_S = 24 * 3600.0
@@ -165,18 +166,16 @@ def _kind(book: Book, order: Order, spec: GroupSpec) -> tuple[PlanKind, str]:
         return "unblock", ""
     if order.verb == "restart":
         return "restart", ""
-    seen = book.seen(spec)
-    live = len(seen) == len(spec.hosts) and all(engine.store and engine.store.live for engine in seen.values())
-    return ("store" if live else "restart"), order.value
+    return ("store" if switchable(spec, book.seen(spec)) else "restart"), order.value
 
 
-def _impossible(order: Order, spec: GroupSpec, mode: str, steps: tuple[object, ...]) -> list[str]:
+def _impossible(order: Order, spec: GroupSpec, mode: str, steps: tuple[Step, ...]) -> list[str]:
     against = []
     if order.verb == "store" and mode not in ("ram", "nvme"):
         against.append(f"store: no mode {mode}; choose ram or nvme")
     if order.verb == "store" and not spec.stores:
         against.append(f"store: no row store is known; set groups.{spec.name}.store")
-    if order.verb == "unblock" and not any(getattr(step, "hosts", ()) for step in steps):
+    if order.verb == "unblock" and not any(step.hosts for step in steps):
         against.append("store: no host reports a stuck lane")
     return against
 

@@ -114,6 +114,11 @@ def store_modes(seen: Mapping[str, EngineReport]) -> dict[str, str]:
     return {host: engine.store.mode for host, engine in seen.items() if engine.store is not None}
 
 
+def switchable(spec: GroupSpec, seen: Mapping[str, EngineReport]) -> bool:
+    """Whether every host's store can change its mode while the engine serves."""
+    return len(seen) == len(spec.hosts) and all(engine.store and engine.store.live for engine in seen.values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What is the same for all groups: settings, and how many there are and are being acted on."""
