@@ -33,6 +33,12 @@ class BusDown(BusError):
     """The bus did not answer. A write may or may not have happened: read back before anything else."""
 
 
+def bounded(what: str, data: bytes, limit: int) -> None:
+    """Raises TooLarge when there is more data than the limit."""
+    if len(data) > limit:
+        raise TooLarge(f"{what} of {len(data)} bytes exceeds {limit}")
+
+
 class Slot(msgspec.Struct, frozen=True):
     """The content of a slot and its revision, which only grows."""
 

@@ -21,12 +21,12 @@ from sentinel.bus.bus import (
     Presence,
     Record,
     Slot,
-    TooLarge,
+    bounded,
 )
 from sentinel.plumbing.atomic import write_atomically
+from sentinel.plumbing.sqlite import connect
 
 VERSION = 1
-BUSY_S = 2.0
 BLOBS_MAX = 256
 _TABLES = """
 CREATE TABLE slots (name TEXT PRIMARY KEY, data BLOB NOT NULL, revision INTEGER NOT NULL);
@@ -49,12 +49,12 @@ class EmbeddedBus:
             (folder / "blobs").mkdir(parents=True, exist_ok=True, mode=0o750)
             self._db = _open(folder / "bus.db")
             # Heartbeats are many and worthless after a crash: they must not cost a sync each.
-            self._hosts = _connect(folder / "presence.db", "MEMORY", "OFF")
+            self._hosts = connect(folder / "presence.db", "MEMORY", "OFF")
             self._hosts.execute(_HOSTS)
 
     def announce(self, host: str, data: bytes) -> None:
         """Say that a host is there, with what it has to say."""
-        _bounded("an announcement", data, RECORD_BYTES_MAX)
+        bounded("an announcement", data, RECORD_BYTES_MAX)
         with self._lock, _as_bus_error(self._folder):
             self._hosts.execute(
                 "INSERT INTO hosts VALUES (?, ?, 1) ON CONFLICT (host) DO UPDATE SET data=excluded.data, count=count+1",
@@ -75,7 +75,7 @@ class EmbeddedBus:
 
     def write(self, slot: str, data: bytes, expected: int) -> int:
         """Compare and set."""
-        _bounded(f"slot {slot}", data, SLOT_BYTES_MAX)
+        bounded(f"slot {slot}", data, SLOT_BYTES_MAX)
         with self._lock, _as_bus_error(self._folder), _transaction(self._db):
             row = self._db.execute("SELECT revision FROM slots WHERE name=?", (slot,)).fetchone()
             if (0 if row is None else row[0]) != expected:
@@ -87,7 +87,7 @@ class EmbeddedBus:
 
     def append(self, log: str, data: bytes, key: str) -> int:
         """Add a record once."""
-        _bounded(f"a record of {log}", data, RECORD_BYTES_MAX)
+        bounded(f"a record of {log}", data, RECORD_BYTES_MAX)
         with self._lock, _as_bus_error(self._folder), _transaction(self._db):
             known = self._db.execute("SELECT number FROM records WHERE log=? AND key=?", (log, key)).fetchone()
             if known is not None:
@@ -112,7 +112,7 @@ class EmbeddedBus:
 
     def put(self, data: bytes) -> str:
         """Store a blob under its digest; the oldest go beyond a count."""
-        _bounded("a blob", data, BLOB_BYTES_MAX)
+        bounded("a blob", data, BLOB_BYTES_MAX)
         digest = sha256(data).hexdigest()
         with _as_bus_error(self._folder):
             write_atomically(self._folder / "blobs" / digest, data)
@@ -141,7 +141,7 @@ class EmbeddedBus:
 def _open(path: Path) -> sqlite3.Connection:
     """The database, checked; a damaged one is set aside and a new one begun."""
     try:
-        db = _connect(path, "WAL", "FULL")
+        db = connect(path)
         sound = db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
     except sqlite3.DatabaseError as error:
@@ -150,7 +150,7 @@ def _open(path: Path) -> sqlite3.Connection:
         sound, version = False, VERSION
     if not sound:
         _set_aside(path)
-        db, version = _connect(path, "WAL", "FULL"), 0
+        db, version = connect(path), 0
     if version > VERSION:
         raise BusDown(f"{path} was written by a newer version; upgrade, or move the file away")
     if version == 0:
@@ -160,13 +160,6 @@ def _open(path: Path) -> sqlite3.Connection:
                 for statement in filter(str.strip, _TABLES.split(";")):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version={VERSION}")
-    return db
-
-
-def _connect(path: Path, journal: str, synchronous: str) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-    db.execute(f"PRAGMA journal_mode={journal}")
-    db.execute(f"PRAGMA synchronous={synchronous}")
     return db
 
 
@@ -194,8 +187,3 @@ def _as_bus_error(folder: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise BusDown(f"the bus in {folder} does not answer ({error}); check space and permissions") from error
-
-
-def _bounded(what: str, data: bytes, limit: int) -> None:
-    if len(data) > limit:
-        raise TooLarge(f"{what} of {len(data)} bytes exceeds {limit}")

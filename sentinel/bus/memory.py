@@ -13,7 +13,7 @@ from sentinel.bus.bus import (
     Presence,
     Record,
     Slot,
-    TooLarge,
+    bounded,
 )
 
 
@@ -29,7 +29,7 @@ class MemoryBus:
 
     def announce(self, host: str, data: bytes) -> None:
         """Say that a host is there."""
-        _bounded(data, RECORD_BYTES_MAX)
+        bounded("an announcement", data, RECORD_BYTES_MAX)
         self._last += 1
         self._hosts[host] = Presence(data, self._last)
 
@@ -43,7 +43,7 @@ class MemoryBus:
 
     def write(self, slot: str, data: bytes, expected: int) -> int:
         """Compare and set."""
-        _bounded(data, SLOT_BYTES_MAX)
+        bounded(f"slot {slot}", data, SLOT_BYTES_MAX)
         known = self._slots.get(slot)
         if (0 if known is None else known.revision) != expected:
             raise Conflict(f"slot {slot} is not at revision {expected}")
@@ -53,7 +53,7 @@ class MemoryBus:
 
     def append(self, log: str, data: bytes, key: str) -> int:
         """Add a record once."""
-        _bounded(data, RECORD_BYTES_MAX)
+        bounded(f"a record of {log}", data, RECORD_BYTES_MAX)
         records = self._logs.setdefault(log, {})
         if key not in records:
             self._last += 1
@@ -74,7 +74,7 @@ class MemoryBus:
 
     def put(self, data: bytes) -> str:
         """Store a blob."""
-        _bounded(data, BLOB_BYTES_MAX)
+        bounded("a blob", data, BLOB_BYTES_MAX)
         digest = sha256(data).hexdigest()
         self._blobs[digest] = data
         return digest
@@ -85,8 +85,3 @@ class MemoryBus:
 
     def close(self) -> None:
         """Nothing to let go of."""
-
-
-def _bounded(data: bytes, limit: int) -> None:
-    if len(data) > limit:
-        raise TooLarge(f"{len(data)} bytes exceed {limit}")

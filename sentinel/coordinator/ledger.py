@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from sentinel.model.group import Ack, Command
+from sentinel.plumbing.sqlite import connect
 
 ANSWERS_KEPT = 2_000
 
@@ -39,9 +40,7 @@ class DiskLedger:
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-            self._db = sqlite3.connect(path, timeout=2.0, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
+            self._db = connect(path)
             self._db.execute("CREATE TABLE IF NOT EXISTS epoch (last INTEGER NOT NULL)")
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS commands (id TEXT PRIMARY KEY, command BLOB NOT NULL, ack BLOB)"
@@ -81,11 +80,6 @@ class DiskLedger:
         with self._lock:
             rows = self._db.execute("SELECT command FROM commands WHERE ack IS NULL ORDER BY rowid").fetchall()
         return tuple(msgspec.json.decode(row[0], type=Command) for row in rows)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        with self._lock:
-            self._db.close()
 
     def _do(self, statement: str, *values: object) -> None:
         try:
