@@ -127,7 +127,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     """
     values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     origins = {f"{section}.{key}": "default" for section, kind in SECTIONS.items() for key in kind.__struct_fields__}
-    source = path or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
+    source = source_of(path)
     if source is not None:
         for section, key, value in _from_file(source):
             values[section][key] = value
@@ -143,6 +143,12 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
     return config, origins
 
 
+def configured(path: Path | None = None, state: Path | None = None) -> Config:
+    """The configuration that a verb works by: its `--state` outranks file and environment. Raises ConfigError."""
+    config, _ = load(path, os.environ if state is None else {**os.environ, "SENTINEL_FOLDERS_STATE": str(state)})
+    return config
+
+
 def effective(config: Config, origins: Mapping[str, str]) -> Iterator[str]:
     """The configuration in force, one line a value with its origin."""
     for section, kind in SECTIONS.items():
@@ -151,7 +157,13 @@ def effective(config: Config, origins: Mapping[str, str]) -> Iterator[str]:
             yield f"{section}.{key} = {value!r}  # {origins[f'{section}.{key}']}"
 
 
-def _from_file(path: Path) -> Iterator[tuple[str, str, Any]]:
+def source_of(path: Path | None) -> Path | None:
+    """The file to read: the one that is named, else the default one if there is one."""
+    return path or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
+
+
+def read_sections(path: Path) -> dict[str, Any]:
+    """Section -> what stands below it, as the file has it. Raises ConfigError."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -164,7 +176,11 @@ def _from_file(path: Path) -> Iterator[tuple[str, str, Any]]:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path}: sections such as `timing:` are expected")
-    for section, keys in loaded.items():
+    return loaded
+
+
+def _from_file(path: Path) -> Iterator[tuple[str, str, Any]]:
+    for section, keys in read_sections(path).items():
         if section in COORDINATION:
             continue
         if section not in SECTIONS:

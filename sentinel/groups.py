@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
-from sentinel.config import COORDINATION, DEFAULT_PATH
+from sentinel.config import COORDINATION, read_sections, source_of
 from sentinel.model.cluster import Delays, Limits
 from sentinel.model.group import GroupSpec
 
@@ -88,16 +87,12 @@ class Coordination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def load_coordination(path: Path | None = None) -> Coordination:
-    """The sections about groups of a configuration file that `config.load` has accepted. Raises GroupError."""
-    source = path or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
+    """The sections about groups of a configuration file. Raises ConfigError and GroupError."""
+    source = source_of(path)
     if source is None:
         return Coordination()
     try:
-        loaded = yaml.safe_load(source.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
-        raise GroupError(f"{source}: {error}") from error
-    try:
-        return coordination({key: value for key, value in loaded.items() if key in COORDINATION})
+        return coordination({key: value for key, value in read_sections(source).items() if key in COORDINATION})
     except GroupError as error:
         raise GroupError(f"{source}: {error}") from error
 

@@ -17,7 +17,7 @@ import msgspec
 from sentinel.bus.bus import Bus, BusDown, BusError
 from sentinel.bus.embedded import EmbeddedBus
 from sentinel.cli import Exit
-from sentinel.config import ConfigError, load
+from sentinel.config import ConfigError, configured
 from sentinel.coordinator.asking import ask, notices, state_of
 from sentinel.coordinator.names import bus_folder
 from sentinel.model.cluster import Answered, Order, OrderVerb
@@ -50,7 +50,7 @@ def mutating(function: F) -> F:
 def open_bus(path: Path | None, state: Path | None) -> Bus:
     """The bus of this box. Ends the program with UNAVAILABLE when there is none."""
     try:
-        config, _ = load(path, {**os.environ, **({} if state is None else {"SENTINEL_FOLDERS_STATE": str(state)})})
+        config = configured(path, state)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     folder = bus_folder(Path(config.folders.state))

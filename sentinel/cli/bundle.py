@@ -15,8 +15,7 @@ from typing import ParamSpec
 import click
 
 from sentinel.cli import Exit
-from sentinel.config import Config, ConfigError
-from sentinel.config import load as load_config
+from sentinel.config import ConfigError, configured
 from sentinel.core.facts import NAMES
 from sentinel.core.judge import Judgement, judge
 from sentinel.evidence.load import Loaded, load
@@ -260,21 +259,13 @@ def _folder_of(incident: str, state: Path | None) -> Path:
 def _add_journal(folder: Path, read: Incident, state: Path | None) -> None:
     """Put the incident's part of the agent's journal beside its records, where there is a journal."""
     with contextlib.suppress(OSError):
-        found = journal_slice(_config(state).folder("journal"), read.engine, read.name, read.at_s)
+        found = journal_slice(configured(state=state).folder("journal"), read.engine, read.name, read.at_s)
         if found:
             write_atomically(folder / JOURNAL, found)
 
 
 def _incidents(state: Path | None) -> Path:
-    return _config(state).folder("incidents")
-
-
-def _config(state: Path | None) -> Config:
-    environ = {name: value for name, value in os.environ.items() if name.startswith("SENTINEL_")}
-    if state is not None:
-        environ["SENTINEL_FOLDERS_STATE"] = str(state)
-    config, _ = load_config(None, environ)
-    return config
+    return configured(state=state).folder("incidents")
 
 
 def _key_path(state: Path | None) -> Path:

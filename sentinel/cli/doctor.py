@@ -1,13 +1,12 @@
 """`sentinel doctor`: would an incident be noticed, captured and reported on this host?"""
 
-import os
 import sys
 from pathlib import Path
 
 import click
 
 from sentinel.cli import Exit
-from sentinel.config import ConfigError, load
+from sentinel.config import ConfigError, configured
 from sentinel.deploy.doctor import Case, Finding, as_json, examine, failed
 from sentinel.plumbing.clock import SystemClock
 
@@ -25,12 +24,10 @@ def command(path: Path | None, state: Path | None, prometheus: str, alertmanager
 
     Exit status 1 when something has to be repaired. Run it as the agent's user to see what the agent may do.
     """
-    environ = {} if state is None else {"SENTINEL_FOLDERS_STATE": str(state)}
     findings: list[Finding] = []
     try:
-        config, _ = load(path, {**os.environ, **environ})
         case = Case(
-            config=config, now=SystemClock().now(), prometheus=prometheus.rstrip("/"),
+            config=configured(path, state), now=SystemClock().now(), prometheus=prometheus.rstrip("/"),
             alertmanager=alertmanager.rstrip("/"),
         )  # fmt: skip
         findings = [Finding(check="configuration", state="ok", says="valid"), *examine(case)]

@@ -1,6 +1,5 @@
 """`sentinel status`: what the agent of this host sees, what it could not see, and how to repair that."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import msgspec
 from sentinel.agent import status
 from sentinel.agent.status_text import told
 from sentinel.cli import Exit
-from sentinel.config import ConfigError, load
+from sentinel.config import ConfigError, configured
 from sentinel.plumbing.clock import SystemClock
 
 
@@ -23,9 +22,8 @@ def command(path: Path | None, state: Path | None, as_json: bool) -> None:
 
     Exit status 1 when an engine is judged to be stalled, 3 when no agent is running.
     """
-    environ = {} if state is None else {"SENTINEL_FOLDERS_STATE": str(state)}
     try:
-        config, _ = load(path, {**os.environ, **environ})
+        config = configured(path, state)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     folder, now = Path(config.folders.state), SystemClock().now()

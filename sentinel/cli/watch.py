@@ -9,7 +9,7 @@ import click
 from sentinel.agent.loop import open_loop
 from sentinel.agent.report import log_effect
 from sentinel.agent.serve import served
-from sentinel.config import ConfigError, load
+from sentinel.config import ConfigError, configured
 from sentinel.coordinator.embed import coordinating
 from sentinel.core.facts import NAMES
 from sentinel.groups import GroupError, load_coordination
@@ -27,8 +27,7 @@ from sentinel.rulebook import RuleError, load_rules
 def command(path: Path | None, state: Path | None, live: bool) -> None:
     """Watch every engine on this host. Needs no configuration; stop with Ctrl-C."""
     try:
-        environ = {} if state is None else {"SENTINEL_FOLDERS_STATE": str(state)}
-        config, _ = load(path, {**environ_of_process(), **environ})
+        config = configured(path, state)
         rules, groups = load_rules(NAMES), load_coordination(path)
         loop = open_loop(config, rules, SystemClock())
     except (ConfigError, GroupError, JournalError, RuleError) as error:
@@ -49,10 +48,3 @@ def command(path: Path | None, state: Path | None, live: bool) -> None:
         notify(READY=1, STATUS="watching")
         loop.run()
     notify(STOPPING=1)
-
-
-def environ_of_process() -> dict[str, str]:
-    """Environment variables that are settings of ours."""
-    import os
-
-    return {name: value for name, value in os.environ.items() if name.startswith("SENTINEL_")}
