@@ -48,11 +48,8 @@ def fits(store: Store, mode: str) -> str:
 def set_mode(store: Store, mode: str, within_s: float) -> str:
     """Switch every rank's running store; why that failed, or nothing. The mode in force is read back from the pages."""
     for path, _ in list(_pages(store)):
-        ran = run_bounded(
-            (store.command, "--json", "mode", str(path.with_suffix(".sock")), mode), deadline_s=within_s
-        )  # fmt: skip
-        if not ran.ok:
-            return ran.why or _said(ran.stdout) or f"`{store.command} mode` failed with status {ran.status}"
+        if why := _tell(store, path, "mode", mode, within_s):
+            return why
     wrong = [path.stem for path, page in _pages(store) if page.mode != mode]
     return f"{', '.join(wrong)} did not change" if wrong else ""
 
@@ -63,11 +60,16 @@ def unblock(store: Store, within_s: float) -> str:
     if not stuck:
         return "no lane is stuck any more"
     for path, page in stuck:
-        argv = (store.command, "--json", "unblock", str(path.with_suffix(".sock")), str(page.open_lane))
-        ran = run_bounded(argv, deadline_s=within_s)
-        if not ran.ok:
-            return ran.why or _said(ran.stdout) or f"`{store.command} unblock` failed with status {ran.status}"
+        if why := _tell(store, path, "unblock", str(page.open_lane), within_s):
+            return why
     return ""
+
+
+def _tell(store: Store, page: Path, verb: str, word: str, within_s: float) -> str:
+    """Give one rank's running store a command; why that failed, or nothing."""
+    argv = (store.command, "--json", verb, str(page.with_suffix(".sock")), word)
+    ran = run_bounded(argv, deadline_s=within_s)
+    return "" if ran.ok else ran.why or _said(ran.stdout) or f"`{store.command} {verb}` failed with status {ran.status}"
 
 
 def _pages(store: Store) -> Iterator[tuple[Path, StoreTelemetry]]:

@@ -17,6 +17,7 @@ import jinja2
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -33,7 +34,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-PAGE = """<!doctype html><meta charset="utf-8"><title>{{ incident }}</title>
+PAGE = jinja2.Environment(autoescape=True).from_string("""<!doctype html><meta charset="utf-8">
+<title>{{ incident }}</title>
 <style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto}pre{white-space:pre-wrap}td{padding:.2em 1em .2em 0;
 vertical-align:top}.critical{color:#a00}</style>
 <h1>Incident {{ incident }}</h1><p>Group {{ group }}{% if phase %}, now {{ phase }}{% endif %}</p>
@@ -43,7 +45,7 @@ vertical-align:top}.critical{color:#a00}</style>
 {% if verdict %}<h2>{{ verdict.kind }} ({{ verdict.confidence }})</h2><p>{{ verdict.summary }}</p>
 <table>{% for piece in verdict.evidence %}<tr><td>{{ "for" if piece.supports else "against" }}</td>
 <td>{{ piece.says }}</td><td>{{ piece.source }}</td></tr>{% endfor %}</table>{% endif %}
-"""
+""")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,8 +111,6 @@ class Api:
         except msgspec.MsgspecError as error:
             return _json({"error": str(error)}, 400)
         order = Order(id=os.urandom(8).hex(), by=self.by, **msgspec.structs.asdict(asked))
-        from starlette.concurrency import run_in_threadpool  # only orders wait
-
         answered = await run_in_threadpool(ask, self.bus, order, self.clock)
         if answered is None:
             return _json({"error": "no answer in time; it may still be obeyed"}, 504)
@@ -126,7 +126,7 @@ class Api:
         current = group is not None and group.incident == found[0].incident
         verdicts = [told.verdict for told in found if told.verdict is not None]
         clean = [msgspec.structs.replace(told, words=printable_lines(told.words)) for told in found]
-        text = jinja2.Environment(autoescape=True).from_string(PAGE).render(
+        text = PAGE.render(
             incident=found[0].incident,
             group=found[0].group,
             phase=group.phase if group is not None and current else "",

@@ -99,20 +99,16 @@ def _api(together: Coordinated, path: str) -> Iterator[None]:
     if not path:
         yield
         return
-    try:
-        from sentinel.coordinator.api import Api, serving  # an extra: most boxes need no API
+    with contextlib.ExitStack() as stack:
+        try:
+            from sentinel.coordinator.api import Api, serving  # an extra: most boxes need no API
 
-        served = serving(Api(together.bus, together.loop.clock, f"api socket (uid {os.getuid()})"), Path(path))
-        served.__enter__()
-    except (ImportError, OSError) as error:
-        why = f"{error}; the API needs `pip install engine-sentinel[api]` and a folder that can be written"
-        structlog.get_logger().error("api_unavailable", socket=path, why=why)
+            api = Api(together.bus, together.loop.clock, f"api socket (uid {os.getuid()})")
+            stack.enter_context(serving(api, Path(path)))
+        except (ImportError, OSError) as error:
+            why = f"{error}; the API needs `pip install engine-sentinel[api]` and a folder that can be written"
+            structlog.get_logger().error("api_unavailable", socket=path, why=why)
         yield
-        return
-    try:
-        yield
-    finally:
-        served.__exit__(None, None, None)
 
 
 def build(loop: AgentLoop, found: Coordination, rules: Sequence[Rule], host: str) -> Coordinated:

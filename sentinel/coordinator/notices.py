@@ -4,6 +4,7 @@ The log of notices on the bus is the queue; how far each place has been told is 
 neither repeats nor loses one. Addresses are secrets: they are read from files and never logged.
 """
 
+import html
 import json
 import queue
 import threading
@@ -39,7 +40,7 @@ def webhook(told: Told) -> Mapping[str, Any]:
 def slack(told: Told) -> Mapping[str, Any]:
     """An incoming webhook of Slack and its relatives: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks"""
     title = " ".join(filter(None, [told.what.replace("_", " "), told.group, told.incident and f"({told.incident})"]))
-    text = told.words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = html.escape(told.words, quote=False)
     return {"text": title, "attachments": [{"color": COLOURS[told.severity], "text": text, "fallback": title}]}
 
 
@@ -70,7 +71,6 @@ class Notifier:
     tries: int = TRIES
     backoff_s: float = BACKOFF_S
     failed: int = 0
-    sent: int = 0
     _after: int = 0
     _jobs: "queue.Queue[tuple[Notify, Told] | None]" = field(default_factory=lambda: queue.Queue(QUEUE_MAX))
     _thread: threading.Thread | None = None
@@ -129,7 +129,6 @@ class Notifier:
         for attempt in range(self.tries):
             why = post(Path(place.url_file), body)
             if not why:
-                self.sent += 1
                 return
             if self._stop.wait(self.backoff_s * 2**attempt):
                 break
