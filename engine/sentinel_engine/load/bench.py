@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from .client import Answer, Ask, Client
 from .workload import Prompts
@@ -71,19 +71,33 @@ def _request_record(answer: Answer, keep_text: bool = False) -> Record:
     return record if keep_text else record | {"text": len(answer.text)}
 
 
-async def run_cell(client: Client, prompts: Prompts, cell: Cell, name: str) -> Record:
-    """One burst of a cell; `short` counts answers that ended before their forced length."""
+class Burst(NamedTuple):
+    """Answers to requests sent at once; `started` is in UTC, `wall_s` until the last had ended."""
+
+    answers: list[Answer]
+    started: str
+    wall_s: float
+
+
+async def burst(client: Client, prompts: Prompts, cell: Cell, name: str) -> Burst:
+    """All requests of a cell at once, with prompts of their own that `name` decides."""
     asks = [
         Ask(prompts.make(cell.input_tokens, f"{name}/{k}"), cell.output_tokens)
         for k in range(cell.concurrency)
     ]
     started, began_s = utc_now(), time.monotonic()
     answers = await client.burst(asks)
+    return Burst(answers, started, time.monotonic() - began_s)
+
+
+async def run_cell(client: Client, prompts: Prompts, cell: Cell, name: str) -> Record:
+    """One burst of a cell; `short` counts answers that ended before their forced length."""
+    answers, started, wall_s = await burst(client, prompts, cell, name)
     good = [answer for answer in answers if answer.status == "ok"]
     return {
         **asdict(cell),
         "started": started,
-        "wall_s": time.monotonic() - began_s,
+        "wall_s": wall_s,
         "ok": len(good),
         "failed": len(answers) - len(good),
         "short": sum(answer.tokens != cell.output_tokens for answer in good),

@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .bench import Cell, Record, figures, utc_now
-from .client import Answer, Ask, BenchError, Client
+from .bench import Cell, Record, burst, figures, utc_now
+from .client import Answer, BenchError, Client
 from .workload import Prompts
 
 HOOK_LIMIT_S = 300.0
@@ -84,14 +84,8 @@ def _moved(before: dict[str, float], after: dict[str, float]) -> dict[str, float
 
 async def run_case(client: Client, prompts: Prompts, cell: Cell, number: int, arm: str) -> Record:
     """One burst with prompts of its own; `moved` is what the server's metrics counted meanwhile."""
-    asks = [
-        Ask(prompts.make(cell.input_tokens, f"case {number}/{k}"), cell.output_tokens)
-        for k in range(cell.concurrency)
-    ]
     before = await client.metrics()
-    started, began_s = utc_now(), time.monotonic()
-    answers = await client.burst(asks)
-    wall_s = time.monotonic() - began_s
+    answers, started, wall_s = await burst(client, prompts, cell, f"case {number}")
     return {
         "kind": "case", "case": number, "arm": arm, **asdict(cell), "started": started,
         "ended": utc_now(), "wall_s": wall_s, "silence_s": client.silence_s,
