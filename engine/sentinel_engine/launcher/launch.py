@@ -122,6 +122,14 @@ def url(plans: tuple[NodePlan, ...]) -> str:
     return f"http://{host}:{config.port}"
 
 
+def _prove(nodes: Nodes) -> dict[str, Any]:
+    """Whether the head can generate a token now, and why not."""
+    answer: dict[str, Any] = nodes.sessions[0].ask(
+        "prove", PROVE_LIMIT_S * 2 + MARGIN_S, url=url(nodes.plans), limit_s=PROVE_LIMIT_S
+    )
+    return answer
+
+
 def _wait_ready(nodes: Nodes, report: Report) -> str:
     """Until the engine has generated a token; LaunchError when a node ended or time is up."""
     give_up = time.monotonic() + nodes.cluster.ready_s
@@ -133,8 +141,7 @@ def _wait_ready(nodes: Nodes, report: Report) -> str:
                 ended = found["exit"] or {"status": "unknown"}
                 raise LaunchError(f"{plan.node.name} ended with status {ended['status']}; "
                                   f"log {found['log']}:\n{found['tail']}")  # fmt: skip
-        proof = nodes.sessions[0].ask("prove", PROVE_LIMIT_S * 2 + MARGIN_S, url=url(nodes.plans),
-                                      limit_s=PROVE_LIMIT_S)  # fmt: skip
+        proof = _prove(nodes)
         if proof["ready"]:
             return str(proof["why"])
         if proof["why"] != said:
@@ -171,8 +178,7 @@ def status(nodes: Nodes) -> dict[str, Any]:
     found = {plan.node.name: _status(nodes, plan, session)
              for plan, session in nodes.pairs(head_first=True)}  # fmt: skip
     incarnations = {each["incarnation"] for each in found.values()}
-    proof = nodes.sessions[0].ask("prove", PROVE_LIMIT_S * 2 + MARGIN_S, url=url(nodes.plans),
-                                  limit_s=PROVE_LIMIT_S)  # fmt: skip
+    proof = _prove(nodes)
     whole = len(incarnations) == 1 and all(each["running"] for each in found.values())
     return {"serving": bool(proof["ready"]) and whole, "proof": proof["why"],
             "incarnations": sorted(map(str, incarnations)), "nodes": found}  # fmt: skip
