@@ -2,13 +2,13 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
+from ..console import say
 from . import launch as cluster_launch
 from .checks import Check
 from .cluster import load
@@ -22,21 +22,16 @@ DEFAULT_STATE = (
 )
 
 
-def _say(options: argparse.Namespace, text: str) -> None:
-    """For people; with `--json` standard output belongs to the object alone."""
-    print(text, file=sys.stderr if options.json else sys.stdout, flush=True)
-
-
 def _show_plan(options: argparse.Namespace, plans: tuple[NodePlan, ...]) -> None:
     for plan in plans:
-        _say(options, f"# {plan.node.name}: ranks {', '.join(map(str, plan.ranks))}")
+        say(options, f"# {plan.node.name}: ranks {', '.join(map(str, plan.ranks))}")
         shown = plan.shown()
         for kind in ("environment", "settings"):
             for name, value in sorted(shown[kind].items()):
-                _say(options, f"  {name}={value}")
+                say(options, f"  {name}={value}")
         for name in shown["passed"]:
-            _say(options, f"  {name} from this shell")
-        _say(options, f"  {shown['command']}\n")
+            say(options, f"  {name} from this shell")
+        say(options, f"  {shown['command']}\n")
 
 
 def plan(options: argparse.Namespace) -> Output:
@@ -46,9 +41,9 @@ def plan(options: argparse.Namespace) -> Output:
     difference = Kept(options.state, cluster.name).difference(plans)
     _show_plan(options, plans)
     if difference is None:
-        _say(options, "no earlier launch to compare with")
+        say(options, "no earlier launch to compare with")
     else:
-        _say(options, "\n".join(difference) or "equal to the last launch")
+        say(options, "\n".join(difference) or "equal to the last launch")
     return {"name": cluster.name, "nodes": [each.shown() for each in plans],
             "difference": difference}, True  # fmt: skip
 
@@ -76,9 +71,9 @@ def launch(options: argparse.Namespace) -> Output:
             return {"name": cluster.name, "checks": checks}, not failed
         if failed:
             raise Refused(f"nothing was started: failed {', '.join(failed)}")
-        started = cluster_launch.launch(nodes, lambda line: _say(options, line))
+        started = cluster_launch.launch(nodes, lambda line: say(options, line))
     Kept(options.state, cluster.name).keep(started["incarnation"], plans)
-    _say(options, f"{started['incarnation']} serves at {started['url']}: {started['proof']}")
+    say(options, f"{started['incarnation']} serves at {started['url']}: {started['proof']}")
     return started | {"checks": checks}, True
 
 
@@ -87,12 +82,12 @@ def status(options: argparse.Namespace) -> Output:
     cluster = load(options.cluster)
     with cluster_launch.connect(cluster, make(cluster)) as nodes:
         found = cluster_launch.status(nodes)
-    _say(options, f"{'serving' if found['serving'] else 'not serving'}: {found['proof']}")
+    say(options, f"{'serving' if found['serving'] else 'not serving'}: {found['proof']}")
     for name, node in found["nodes"].items():
         word = "running" if node["running"] else f"not running, exit {node.get('exit')}"
-        _say(options, f"{name}: {node['incarnation'] or 'never started'} {word}")
+        say(options, f"{name}: {node['incarnation'] or 'never started'} {word}")
         for process in node["processes"]:
-            _say(options, f"  {process['pid']:>8} {process['state']} {process['command'][:100]}")
+            say(options, f"  {process['pid']:>8} {process['state']} {process['command'][:100]}")
     return found, found["serving"]
 
 
@@ -100,6 +95,6 @@ def stop(options: argparse.Namespace) -> Output:
     """Stop the newest incarnation, or the named one and no other."""
     cluster = load(options.cluster)
     with cluster_launch.connect(cluster, make(cluster)) as nodes:
-        found = cluster_launch.stop(nodes, options.incarnation, lambda line: _say(options, line))
+        found = cluster_launch.stop(nodes, options.incarnation, lambda line: say(options, line))
     well = all("refused" not in each and not each["left"] for each in found.values())
     return {"name": cluster.name, "nodes": found}, well

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..console import say, stream
 from . import bench, chance
 from . import provoke as provoking
 from . import smoke as smoking
@@ -51,8 +52,8 @@ def _table(options: argparse.Namespace, title: str, rows: Sequence[Sequence[str]
     table = Table(*rows[0], title=title)
     for row in rows[1:]:
         table.add_row(*row)
-    stream = sys.stderr if options.json else sys.stdout
-    Console(file=stream, width=None if stream.isatty() else TABLE_WIDTH).print(table)
+    out = stream(options)
+    Console(file=out, width=None if out.isatty() else TABLE_WIDTH).print(table)
 
 
 def _figure(value: float | None, spread: float | None = None) -> str:
@@ -121,8 +122,7 @@ def smoke(options: argparse.Namespace) -> Output:
     names = options.only or list(SMOKE_TESTS)
     found = _with_client(options, lambda client: smoking.smoke(client, names))
     for name, (well, says) in found.items():
-        line = f"{'ok    ' if well else 'failed'} {name:<12} {says}"
-        print(line, file=sys.stderr if options.json else sys.stdout)
+        say(options, f"{'ok    ' if well else 'failed'} {name:<12} {says}")
     return {name: {"ok": well, "says": says} for name, (well, says) in found.items()}, all(
         well for well, _ in found.values()
     )
@@ -146,7 +146,7 @@ def provoke(options: argparse.Namespace) -> Output:
         )  # fmt: skip
     counts = {name: sum(case["outcome"] == name for case in cases)
               for name in ("clean", "hang", "error")}  # fmt: skip
-    print(f"{options.arm}: {counts}", file=sys.stderr if options.json else sys.stdout)
+    say(options, f"{options.arm}: {counts}")
     return {"arm": options.arm, "cases": len(cases), **counts}, counts["clean"] == len(cases)
 
 
@@ -157,6 +157,5 @@ def odds(options: argparse.Namespace) -> Output:
         raise BenchError("the files hold no case; write some with `sentinel-engine provoke`")
     rows = chance.compare(cases)
     for row in rows:
-        text = "  ".join(f"{key}={value}" for key, value in row.items())
-        print(text, file=sys.stderr if options.json else sys.stdout)
+        say(options, "  ".join(f"{key}={value}" for key, value in row.items()))
     return {"rows": rows}, True
