@@ -1,9 +1,12 @@
 """Packs kept incidents into bundles, one after another, in a child process that may not take long.
 
 Packing redacts every line, which costs seconds of CPU: it happens when the evidence is safe on disk, off the agent's
-loop, at low priority. A bundle that could not be made is said; it can be made later by `sentinel bundle create`.
+loop, at low priority. A bundle that could not be made is said; it can be made later by `sentinel bundle create`. The
+thread that waits for the child also weighs what is kept, which may be thousands of files.
 """
 
+import contextlib
+import os
 import queue
 import shutil
 import sys
@@ -21,12 +24,20 @@ WAITING_MAX = 20
 
 @dataclass(slots=True)
 class Bundling:
-    """`order` an incident's folder; `why` says what the newest failure was. `state` is the agent's folder."""
+    """`order` an incident's folder; `why` says what the newest failure was. `state` is the agent's folder.
+
+    `kept_bytes` is the size of all that is below `incidents`, newly weighed with every order.
+    """
 
     state: Path
+    incidents: Path
     why: str = ""
+    kept_bytes: int = 0
     _orders: "queue.Queue[Path]" = field(default_factory=lambda: queue.Queue(WAITING_MAX))
-    _worker: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Weigh what is there, and wait for orders."""
+        threading.Thread(target=self._work, name="bundles", daemon=True).start()
 
     def order(self, home: Path) -> None:
         """Have this incident packed soon."""
@@ -34,15 +45,15 @@ class Bundling:
             self._orders.put_nowait(home)
         except queue.Full:
             self.why = f"{home}: too many bundles at once; make it with `sentinel bundle create {home}`"
-            return
-        if self._worker is None:
-            self._worker = threading.Thread(target=self._work, name="bundles", daemon=True)
-            self._worker.start()
 
     def _work(self) -> None:
+        self.kept_bytes = weight(self.incidents)
         while True:
             home = self._orders.get()
+            # Its evidence is on disk before it is ordered, and packing may take minutes.
+            self.kept_bytes = weight(self.incidents)
             self.why = pack(home, self.state)
+            self.kept_bytes = weight(self.incidents)
 
 
 def pack(home: Path, state: Path) -> str:
@@ -57,3 +68,13 @@ def pack(home: Path, state: Path) -> str:
     why = ran.why or ran.said_last or f"ended with status {ran.status}"
     lacks = "a bundle without report" if (home / NAME).is_file() else "no bundle"
     return f"{lacks} of {home.name}: {why}; the evidence is kept, `sentinel bundle create {home}` tries again"
+
+
+def weight(folder: Path) -> int:
+    """Bytes of all files below a folder; what is removed or renamed meanwhile is left out."""
+    found = 0
+    for home, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found += (Path(home) / name).stat().st_size
+    return found

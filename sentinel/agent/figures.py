@@ -51,7 +51,6 @@ class Figures:
     _stores: dict[tuple[str, int], StoreTelemetry] = field(default_factory=dict)
     _ticks_s: dict[Values, float] = field(default_factory=dict)
     _success_s: dict[Values, float] = field(default_factory=dict)
-    _store_bytes: float = 0.0
 
     def turned(self, at: Stamp, loop: str, lag_s: float | None = None, took_s: float | None = None) -> None:
         """A loop turned; `lag_s` later than planned, and it took `took_s`."""
@@ -119,12 +118,10 @@ class Figures:
                 reason = next((reason for words, reason in REASONS.items() if words in step.why), "other")
                 self.tally.add("sentinel_dump_failures_total", step.what, reason)
 
-    def weighed(self, folder: Path) -> None:
-        """Measure the folder of incidents: after one was kept, not on every turn."""
-        self._store_bytes = float(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
-
-    def snapshot(self, status: Status, gather: Gather, troubles: Mapping[str, str], limit_bytes: int) -> Snapshot:
-        """Everything, now."""
+    def snapshot(
+        self, status: Status, gather: Gather, troubles: Mapping[str, str], kept_bytes: int, limit_bytes: int
+    ) -> Snapshot:
+        """Everything, now. `kept_bytes` of kept incidents, of `limit_bytes` that they may take."""
         now, found = status.at, Gauges(dict)
         self._sources(status, gather, found)
         self.tally.grown("sentinel_observations_shed_total", "gather", float(status.shed))
@@ -139,7 +136,7 @@ class Figures:
         found["sentinel_trouble"] = {(part,): float(bool(why)) for part, why in troubles.items()}
         found["sentinel_evidence_missing"] = _missing(status)
         found["sentinel_psi_full_ratio"] = dict(self._pressure)
-        found["sentinel_bundle_store_bytes"][()] = self._store_bytes
+        found["sentinel_bundle_store_bytes"][()] = float(kept_bytes)
         found["sentinel_bundle_store_limit_bytes"][()] = float(limit_bytes)
         self._ourselves(status, found)
         for engine, label in zip(status.engines, labels(status.engines), strict=True):

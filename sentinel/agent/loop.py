@@ -105,10 +105,10 @@ class AgentLoop:
         ).open()
         self._ring = Ring(self.config.folder("ring"))
         self._incidents = Incidents(self.config.folder("incidents"), limits.incidents_kept, limits.incident_bytes)
-        self._bundling = Bundling(Path(self.config.folders.state))
+        self._bundling = Bundling(Path(self.config.folders.state), self._incidents.folder)
+        self._bundling.start()
         for source in host_sources(self.config, self._ring):
             self.gather.add(source)
-        self.figures.weighed(self._incidents.folder)
         now = self.clock.now()
         left_open = self._incidents.left_open(now.boot_id)
         self._left_open = {left.engine: left for left in left_open}
@@ -200,7 +200,6 @@ class AgentLoop:
         done = "done"
         if isinstance(effect, WriteBundle):
             done = self._incidents.finish(effect.incident, self._ring, root_pid=effect.engine.split(":")[1])
-            self.figures.weighed(self._incidents.folder)
         # The record comes before a capture and after a bundle: an agent that is ended in between must not believe
         # that evidence is on disk which is not, nor take it twice.
         self._incidents.note(at, effect)
@@ -372,7 +371,8 @@ class AgentLoop:
         """Replace the snapshot that scrapes are served from."""
         limits = self.config.limits
         limit_bytes = limits.incidents_kept * limits.incident_bytes
-        self.measured = self.figures.snapshot(latest, self.gather, self._troubles(), limit_bytes)
+        kept_bytes = self._bundling.kept_bytes
+        self.measured = self.figures.snapshot(latest, self.gather, self._troubles(), kept_bytes, limit_bytes)
         for measurer in self.measurers:
             measurer(self.measured)
 

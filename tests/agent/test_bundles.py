@@ -83,6 +83,17 @@ def test_a_disk_without_room_for_the_bundle_is_said_and_the_evidence_stays(tmp_p
     )
 
 
+def test_what_goes_away_while_it_is_weighed_is_left_out(tmp_path: Path) -> None:
+    """If false, a file that is renamed into place or removed at the wrong moment ends the thread that packs bundles."""
+    assert bundling.weight(tmp_path / "none") == 0
+    (tmp_path / "evidence").mkdir()
+    (tmp_path / "evidence" / "kept").write_bytes(b"x" * 300)
+    (tmp_path / "verdict.json").write_bytes(b"x" * 7)
+    (tmp_path / "gone").symlink_to(tmp_path / "nothing")
+
+    assert bundling.weight(tmp_path) == 307
+
+
 def complaints(agent: Watcher) -> tuple[str, ...]:
     """What the agent complains of."""
     found = agent.status

@@ -67,6 +67,7 @@ def test_a_scrape_tells_of_an_engine_before_and_in_a_stall(tmp_path: Path) -> No
         stop(engine.engine().ranks[1].id.pid)
         eventually(lambda: value(scraped(port), "sentinel_stall_active", engine=name, cause="hang.stopped") == 1)
         eventually(lambda: (value(scraped(port), "sentinel_bundles_total") or 0) >= 1)
+        eventually(lambda: (value(scraped(port), "sentinel_bundle_store_bytes") or 0) > 0)
         hung = scraped(port)
         ready, healthy = get(port, "/readyz"), get(port, "/healthz")
         plain = get(port)
