@@ -16,6 +16,8 @@ from sentinel.model.engine import ProcessId
 
 SOCKET = Path("/run/sentinel-helper.sock")
 DEADLINE_S = 12.0
+LOOP_DEADLINE_S = 2.0
+"""For what the agent's loop itself asks; the rest is asked on threads of their own."""
 HEADER_BYTES_MAX = 4096
 BYTES_MAX = 8 << 20
 CAP_SYS_PTRACE = 19
@@ -57,17 +59,18 @@ class Helper:
         """Whether to ask: this process may not trace others, and there is somebody who may."""
         return not _may_trace() and self.path.exists()
 
-    def ask(self, verb: str, target: ProcessId | None = None) -> Told:
-        """One question."""
+    def ask(self, verb: str, target: ProcessId | None = None, deadline_s: float = DEADLINE_S) -> Told:
+        """One question, which takes no longer than `deadline_s`, a trickling answer included."""
+        until_s = time.monotonic() + deadline_s
         request: dict[str, object] = {"v": 1, "verb": verb}
         if target is not None:
             request |= {"pid": target.pid, "started_ticks": target.started_ticks}
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as client:
-                client.settimeout(DEADLINE_S)
+                client.settimeout(deadline_s)
                 client.connect(str(self.path))
                 client.sendall(json.dumps(request).encode() + b"\n")
-                return _answer(client)
+                return _answer(client, until_s)
         except (OSError, msgspec.MsgspecError, ValueError) as error:
             return Told(why=f"helper: {error}")
 
@@ -77,7 +80,7 @@ class Helper:
         known = self._described.get(target)
         if known is not None and (known[1].links or now_s - known[0] < AGAIN_S):
             return known[1]
-        told, described = self.ask("describe", target), Described()
+        told, described = self.ask("describe", target, LOOP_DEADLINE_S), Described()
         if told.data:
             with contextlib.suppress(msgspec.MsgspecError):
                 described = msgspec.json.decode(told.data, type=Described)
@@ -91,10 +94,9 @@ HELPER = Helper()
 """The one that the units install."""
 
 
-def _answer(client: socket.socket) -> Told:
-    until_s = time.monotonic() + DEADLINE_S
+def _answer(client: socket.socket, until_s: float) -> Told:
     data, fds, _, _ = socket.recv_fds(client, 1 << 16, 1)
-    while b"\n" not in data and len(data) <= HEADER_BYTES_MAX and (part := client.recv(1 << 16)):
+    while b"\n" not in data and len(data) <= HEADER_BYTES_MAX and (part := _part(client, 1 << 16, until_s)):
         data += part
     line, _, body = data.partition(b"\n")
     fd = fds[0] if fds else -1
@@ -102,10 +104,19 @@ def _answer(client: socket.socket) -> Told:
     if not header.ok or not 0 <= header.bytes <= BYTES_MAX:
         return Told(why=f"helper: {header.why or 'an answer of an unlikely size'}", fd=fd)
     parts, missing = [body], header.bytes - len(body)
-    while missing > 0 and time.monotonic() < until_s and (part := client.recv(min(missing, 1 << 16))):
+    while missing > 0 and (part := _part(client, min(missing, 1 << 16), until_s)):
         parts.append(part)
         missing -= len(part)
     return Told(data=b"".join(parts), fd=fd) if missing == 0 else Told(why="helper: the answer was cut", fd=fd)
+
+
+def _part(client: socket.socket, size: int, until_s: float) -> bytes:
+    """What comes next; nothing at the end or when time is up. Raises TimeoutError when it comes too late."""
+    left_s = until_s - time.monotonic()
+    if left_s <= 0:
+        return b""
+    client.settimeout(left_s)
+    return client.recv(size)
 
 
 @cache

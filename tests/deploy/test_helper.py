@@ -281,6 +281,30 @@ def test_without_a_helper_the_agent_is_told_so(tmp_path: Path) -> None:
         assert nobody.describe(identity(child.pid)) == Described()
 
 
+@pytest.mark.timeout(60)
+def test_a_helper_that_trickles_is_not_waited_for_beyond_the_deadline(tmp_path: Path) -> None:
+    """If false, a helper in trouble stops the agent's loop, and with it every other engine's watch."""
+    path = tmp_path / "slow.sock"
+    over = threading.Event()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def trickle() -> None:
+            client, _ = listener.accept()
+            with client, contextlib.suppress(OSError):
+                while not over.wait(0.05):
+                    client.sendall(b" ")
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        told = Helper(path).ask("describe", ProcessId(os.getpid(), 1), deadline_s=0.5)
+        over.set()
+        thread.join(10)
+
+    assert told.data == b"" and told.why.startswith("helper:")
+
+
 @pytest.mark.parametrize(
     "answer",
     [b"", b"\n", b"{}\n", b'{"v":1,"ok":true,"bytes":99999999999}\n', b'{"v":1,"ok":true,"bytes":9}\nabc', b"x" * 9000],
