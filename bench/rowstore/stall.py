@@ -6,15 +6,17 @@ and ends the hang with `rowstore unblock`. Exit status 0 means that all of it ha
 """
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from sentinel_engine.rowstore import Gathered, Store
+from sentinel_engine.rowstore import FP8, Gathered, Store
+from sentinel_engine.rowstore.commands_live import read_stat
+from sentinel_engine.rowstore.geometry import PAGE_BYTES
 
 import methods
 from methods import LAYER, ROW_BYTES, Rows
@@ -26,9 +28,10 @@ HARD_MS = 2_000
 LEGACY_STALL_MS = 3_600_000
 LOOK_AFTER_S = 6.0  # longer than every hard deadline, and what counts as stuck for the watcher
 GIVE_UP_S = 30.0
+POLL_S = 0.05
 STAT_LINES = 12  # what is open and held; counters follow
 STUCK_ROW, OTHER_ROWS = 4_711, np.arange(9_000, 9_288, dtype=np.int64)
-PAGE_OFFSET = 4096 + STUCK_ROW // 15 * 4096
+PAGE_OFFSET = (1 + STUCK_ROW // FP8.rows_per_page) * PAGE_BYTES
 ROWSTORE = [sys.executable, "-m", "sentinel_engine.rowstore.cli"]
 
 
@@ -67,13 +70,13 @@ def hang(store: Store, page: Path) -> dict[int, tuple[int, Ids, Rows]]:
     while not any(held["waiters"] for held in stat(page)["held_shards"]):
         if time.monotonic() > give_up:
             raise SystemExit("the second lane never waited for the lock")
+        time.sleep(POLL_S)
     return lanes
 
 
-def stat(page: Path) -> dict[str, list[dict[str, int]]]:
-    shown = subprocess.run([*ROWSTORE, "--json", "stat", str(page)], capture_output=True)
-    found: dict[str, list[dict[str, int]]] = json.loads(shown.stdout)
-    return found
+def stat(page: Path) -> dict[str, Any]:
+    """What `rowstore stat` would show now."""
+    return read_stat(page.read_bytes(), time.monotonic_ns())
 
 
 def show(command: list[str], shown_as: str, lines: int | None = None) -> None:
@@ -99,9 +102,9 @@ def unbounded(table: Path, folder: Path) -> bool:
         show([*ROWSTORE, "stat", str(page)], "rowstore stat legacy.page", STAT_LINES)
         if sentinel := shutil.which("sentinel"):
             show([sentinel, "analyze", str(evidence)], "sentinel analyze evidence")
-        held = stat(page)["held_shards"]
-        stuck = next(lane["lane"] for lane in stat(page)["open_lanes"]
-                     if lane["tid"] == held[0]["holder_tid"])
+        found = stat(page)
+        holder = found["held_shards"][0]["holder_tid"]
+        stuck = next(lane["lane"] for lane in found["open_lanes"] if lane["tid"] == holder)
         show([*ROWSTORE, "unblock", str(control), str(stuck)],
              f"rowstore unblock legacy.sock {stuck}")
         released = finish(store, lanes, stuck, GIVE_UP_S)
