@@ -12,6 +12,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -252,18 +253,21 @@ def device_methods(options: argparse.Namespace, table: Path) -> list[Method]:
     return ours + device_peers(options.folder, table, options.rows, options.only)
 
 
+def device_limit(table: Path, options: argparse.Namespace) -> float:
+    """Reads per second of the table as fast as fio can; not a number without fio."""
+    measured = methods.fio_rate(table, options.depth, options.seconds)
+    return measured["iops"] if measured else float("nan")
+
+
 def cold_section(report: Report, options: argparse.Namespace, table: Path) -> None:
     candidates = device_methods(options, table)
-
-    def limit() -> float:
-        measured = methods.fio_rate(table, options.depth, options.seconds)
-        return measured["iops"] if measured else float("nan")
 
     def some(parts: tuple[str, ...]) -> list[Method]:
         return [method for method in candidates if wanted(method.name, ",".join(parts))]
 
     dropped = drop_page_cache()
     sampler = Popularity(options.rows, 0).sampler(1)
+    limit = partial(device_limit, table, options)
     result = interleave(candidates, sampler, fixed(DECODE_ROWS), options, cold=True, limit=limit)
     note = (
         f"Uniform ids over {options.rows:,} rows, {DECODE_ROWS} a gather, depth {options.depth}; "
@@ -319,10 +323,7 @@ def zipf_section(
         for lanes in IN_FLIGHT
     ]  # fmt: skip
 
-    def limit() -> float:
-        measured = methods.fio_rate(table, options.depth, options.seconds)
-        return measured["iops"] if measured else float("nan")
-
+    limit = partial(device_limit, table, options)
     result = interleave(candidates, sampler, fixed(DECODE_ROWS), options, cold=False, limit=limit)
     note = (
         f"{options.rows:,} rows, cache of {CACHE_SHARE:.0%} ({cache >> 20} MiB), "

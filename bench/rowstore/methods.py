@@ -36,10 +36,13 @@ class Method(Protocol):
         """Wait for what is in flight; `out` then holds the rows of the last gather."""
         return
 
-    def device_reads(self) -> int | None: ...
+    def device_reads(self) -> int | None:
+        """Reads of the device so far; None where nobody counts them."""
+        return None
 
     def renew(self, between: Callable[[], object]) -> None:
-        """Let go of mapped pages, call `between`, and open again: a mapped page stays cached."""
+        """Call `between`; a method that maps pages, which stay cached, lets go of them for it."""
+        between()
 
     def close(self) -> None: ...
 
@@ -74,9 +77,6 @@ class StoreMethod(Method):
 
     def device_reads(self) -> int | None:
         return self._reads
-
-    def renew(self, between: Callable[[], object]) -> None:
-        between()
 
     def close(self) -> None:
         self.store.close()
@@ -129,9 +129,6 @@ class LanesMethod(Method):
     def device_reads(self) -> int | None:
         return self._reads
 
-    def renew(self, between: Callable[[], object]) -> None:
-        between()
-
     def close(self) -> None:
         """The store belongs to the method it was taken from."""
 
@@ -154,9 +151,6 @@ class PeerMethod(Method):
         good = self._library.peer_gather(self._peer, ids.ctypes.data, len(ids), out.ctypes.data)
         if not good:
             raise WrongBytes(f"{self.name} could not read a row")
-
-    def device_reads(self) -> int | None:
-        return None
 
     def renew(self, between: Callable[[], object]) -> None:
         self.close()
@@ -189,12 +183,6 @@ class ArrayMethod(Method):
 
     def gather(self, ids: Ids, out: Rows) -> None:
         self._gather(ids, out)
-
-    def device_reads(self) -> int | None:
-        return None
-
-    def renew(self, between: Callable[[], object]) -> None:
-        between()
 
     def close(self) -> None:
         self._gather = lambda _ids, _out: None
