@@ -32,6 +32,7 @@ PACKAGES = {
 }
 RIGHTS_FIX = "run the agent as root or grant CAP_SYS_PTRACE; in a container --cap-add SYS_PTRACE"
 HELPER_FIX = "list the engine's control group in /etc/sentinel/helper.conf: allow-cgroup /system.slice/UNIT"
+KERNEL_LOG_FIX = "start sentinel-helper.socket, run as root, grant CAP_SYSLOG, or sysctl kernel.dmesg_restrict=0"
 TRACE_FIX = "start the engine with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL NCCL_DEBUG_FILE=/var/log/nccl.%h.%p"
 FLIGHT_FIX = f"start the engine with {FLIGHT_PIPE}=/run/torch-dump- and TORCH_FR_BUFFER_SIZE=2000"
 
@@ -79,9 +80,12 @@ def host() -> Iterator[Check]:
     """Tools and the kernel log."""
     for name, path in ladder.available().items():
         yield Check(what=name, ok=path is not None, says=path or "not installed", fix="" if path else PACKAGES[name])
-    why = _why_not(kernel.DEVICE, os.O_RDONLY | os.O_NONBLOCK)
-    fix = "run as root, grant CAP_SYSLOG, or set kernel.dmesg_restrict=0" if why else ""
-    yield Check(what="kernel log", ok=not why, says=why or "readable", fix=fix)
+    try:
+        os.close(kernel.opened())
+    except OSError as error:
+        yield Check(what="kernel log", ok=False, says=f"{kernel.DEVICE}: {error.strerror}", fix=KERNEL_LOG_FIX)
+    else:
+        yield Check(what="kernel log", ok=True, says="readable")
 
 
 def of_engine(engine: Engine) -> Iterator[Check]:

@@ -19,7 +19,6 @@ import msgspec
 
 from sentinel.agent import ladder, procfs, ras, readiness, status
 from sentinel.agent.helper import HELPER
-from sentinel.agent.sources import kernel
 from sentinel.config import Config
 from sentinel.deploy.hazards import hazards
 from sentinel.model.stamp import Stamp
@@ -83,11 +82,13 @@ def _agent(case: Case) -> Iterator[Finding]:
             )
 
 
-def _tools(case: Case) -> Iterator[Finding]:
+def _host(case: Case) -> Iterator[Finding]:
     del case
-    for name, path in ladder.available().items():
-        fix = "" if path else readiness.PACKAGES[name]
-        yield Finding(check="tools", state="ok" if path else "warn", says=path or f"{name} is not installed", fix=fix)
+    for check in readiness.host():
+        is_tool = check.what in readiness.PACKAGES
+        says = f"{check.what} is {check.says}" if is_tool and not check.ok else check.says
+        name = "tools" if is_tool else check.what
+        yield Finding(check=name, state="ok" if check.ok else "warn", says=says, fix=check.fix)
 
 
 def _ptrace(case: Case) -> Iterator[Finding]:
@@ -129,17 +130,6 @@ def _helper(case: Case) -> Iterator[Finding]:
         check="helper", state="ok" if answers else "fail", says="answers" if answers else told.why,
         fix="" if answers else "run as root or as the user sentinel; journalctl -u 'sentinel-helper@*' says why",
     )  # fmt: skip
-
-
-def _kernel_log(case: Case) -> Iterator[Finding]:
-    del case
-    try:
-        os.close(os.open(kernel.DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError as error:
-        fix = "start sentinel-helper.socket, or sysctl kernel.dmesg_restrict=0"
-        yield Finding(check="kernel log", state="warn", says=f"{kernel.DEVICE}: {error.strerror}", fix=fix)
-    else:
-        yield Finding(check="kernel log", state="ok", says="readable")
 
 
 def _clock(case: Case) -> Iterator[Finding]:
@@ -255,7 +245,7 @@ def _get(url: str) -> tuple[bytes, str]:
 
 
 CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
-    _agent, _tools, _ptrace, _helper, _kernel_log, _clock, _disk, _driver, _ras, _reload, _page, _prometheus, _dead_man,
+    _agent, _host, _ptrace, _helper, _clock, _disk, _driver, _ras, _reload, _page, _prometheus, _dead_man,
 )  # fmt: skip
 
 

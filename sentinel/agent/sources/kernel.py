@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from sentinel.agent.helper import HELPER
+from sentinel.agent.helper import HELPER, LOOP_DEADLINE_S
 from sentinel.agent.ring import Ring
 from sentinel.agent.source import Said
 from sentinel.collector import Context, Line
@@ -21,6 +21,20 @@ from sentinel.model.stamp import Stamp
 DEVICE = Path("/dev/kmsg")
 RECORD_BYTES = 16 << 10
 RECORDS_PER_POLL = 2000
+
+
+def opened(device: Path = DEVICE) -> int:
+    """A descriptor of the kernel log, the caller's to close; from the helper, when that may and we may not.
+
+    Raises OSError when neither may open it.
+    """
+    try:
+        return os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        told = HELPER.ask("kernel_log", deadline_s=LOOP_DEADLINE_S) if HELPER.wanted() else None
+        if told is None or told.fd < 0:
+            raise
+        return told.fd
 
 
 class KernelRecords:
@@ -60,22 +74,12 @@ class KernelRecords:
             return False
         self._number = 1
         try:
-            self._fd = self._opened()
+            self._fd = opened(self._device)
             os.lseek(self._fd, 0, os.SEEK_END)
         except OSError as error:
             self._refused = f"{self._device}: {error.strerror}; it needs CAP_SYSLOG when kernel.dmesg_restrict is 1"
             return False
         return True
-
-    def _opened(self) -> int:
-        """A descriptor of the device; from the helper, when there is one that may and we may not."""
-        try:
-            return os.open(self._device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            told = HELPER.ask("kernel_log") if HELPER.wanted() else None
-            if told is None or told.fd < 0:
-                raise
-            return told.fd
 
     def _records(self, now: Stamp) -> Iterator[Line]:
         for _ in range(RECORDS_PER_POLL):
