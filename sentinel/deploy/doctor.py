@@ -20,7 +20,7 @@ import msgspec
 from sentinel.agent import ladder, procfs, ras, readiness, status
 from sentinel.agent.helper import HELPER
 from sentinel.config import Config
-from sentinel.deploy.hazards import hazards
+from sentinel.deploy.hazards import containers
 from sentinel.model.stamp import Stamp
 from sentinel.plumbing.subprocesses import run_bounded
 
@@ -187,7 +187,7 @@ def _ras(case: Case) -> Iterator[Finding]:
 
 def _reload(case: Case) -> Iterator[Finding]:
     del case
-    found = [hazard for hazard in hazards(Path("/"), Path(sys.prefix)) if "daemon-reload" in hazard.what]
+    found = list(containers())
     for hazard in found:
         yield Finding(check="daemon-reload", state="warn", says=hazard.what, fix=hazard.fix)
     if not found:

@@ -42,7 +42,7 @@ def hazards(root: Path, prefix: Path, proc: Path = Path("/proc"), dev: Path = Pa
         yield Hazard(f"{prefix} is below a home folder, which the units cannot see", "install to /opt/sentinel", False)
     if root == Path("/"):
         yield from _systemd()
-        yield from _containers(proc, dev)
+        yield from containers(proc, dev)
 
 
 def _systemd() -> Iterator[Hazard]:
@@ -62,7 +62,8 @@ def _systemd() -> Iterator[Hazard]:
         yield Hazard("systemd does not run this host", "start `sentinel watch` with the supervisor that does", False)
 
 
-def _containers(proc: Path, dev: Path) -> Iterator[Hazard]:
+def containers(proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> Iterator[Hazard]:
+    """Containers that a reload of systemd would take the GPUs from."""
     pids = sorted(gpu_containers(proc))
     missing = sorted(name for name in _gpu_devices(dev) if not _has_link(dev, name))
     if pids and missing:

@@ -142,12 +142,12 @@ def test_containers_that_would_lose_their_gpus_are_found(tmp_path: Path) -> None
         (proc / str(pid) / "cgroup").write_text(f"0::/system.slice/{group}\n")
         (proc / str(pid) / "fd" / "3").symlink_to(device)
     (proc / "self").mkdir()
-    found = list(hazards._containers(proc, dev))
+    found = list(hazards.containers(proc, dev))
     (dev / "char" / "1:3").symlink_to("../nvidia0")
 
     assert list(hazards.gpu_containers(proc)) == [100]
     assert len(found) == 1 and "pids 100" in found[0].what and "daemon-reload" in found[0].what and found[0].forcible
-    assert list(hazards._containers(proc, dev)) == []
+    assert list(hazards.containers(proc, dev)) == []
 
 
 def test_the_units_are_part_of_the_package() -> None:
