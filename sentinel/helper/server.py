@@ -30,10 +30,7 @@ THREADS_MAX = 4096
 PID_MAX = 1 << 22
 KMSG = Path("/dev/kmsg")
 PATH = "/usr/bin:/bin"
-SETTINGS = (
-    b"JOURNAL_STREAM", b"NCCL_DEBUG", b"NCCL_DEBUG_FILE", b"NCCL_DEBUG_SUBSYS", b"SENTINEL_ENGINE_RUNTIME",
-    b"TORCH_NCCL_DEBUG_INFO_PIPE_FILE", b"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", b"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS",
-)  # fmt: skip
+SETTINGS = (b"JOURNAL_STREAM", b"NCCL_DEBUG_FILE", b"VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
 """The only variables of a process's environment that are ever told. None of them holds a secret."""
 LINKS = ("fd/1", "fd/2")
 NOT_ATTACHED = "DTtZX"

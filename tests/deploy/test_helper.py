@@ -75,7 +75,7 @@ def test_every_verb_shows_the_process_that_was_meant(verb: str, shows: bytes) ->
 def test_it_never_tells_what_is_in_memory_or_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """If false, whoever reaches the socket reads prompts and keys of the engine."""
     monkeypatch.setenv("VLLM_API_KEY", "canary-of-the-environment")
-    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("NCCL_DEBUG_FILE", "/var/log/nccl.%h.%p")
     code = "prompt = 'canary-of-the-' + 'locals'\n" + IDLE
     with python(code) as child:
         target = identity(child.pid)
