@@ -27,6 +27,7 @@ from sentinel.model.group import Ack
 from sentinel.model.stamp import Stamp
 from sentinel.plumbing.clock import Clock
 from sentinel.plumbing.subprocesses import run_bounded
+from sentinel.testing.life import ask
 from sentinel.testing.rehearsal.shared import Shared
 
 NAME = "restart"
@@ -88,7 +89,7 @@ class RestartDrill:
                     assert together is not None, "the bus of the drill cannot be opened"
                     self._warm_up(together)
                     fault_at = self.clock.now()
-                    (self._home() / "fault.1").write_text(self.fault)
+                    ask(self._home() / "fault.1", self.fault)
                     self._wait_for_end(together, fault_at)
                     return self._outcome(together, fault_at, first)
             finally:
