@@ -7,7 +7,6 @@ effects for suspicion, capture and verdict. `time_scale` divides every clock of 
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from sentinel.model.effect import AnyEffect, Judged, Recovered, StartCapture, Su
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
 from sentinel.plumbing.clock import Clock
+from sentinel.testing.ports import free_port
 from sentinel.testing.rehearsal.shared import Shared
 from sentinel.testing.scenarios import Scenario
 
@@ -99,7 +99,7 @@ class Drill:
     def _engine(self, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
         scenario, scale = self.scenario, self.time_scale
         argv = [sys.executable, "-m", "sentinel.testing.rehearsal", "--role", "launcher"]
-        argv += ["--ranks", str(scenario.ranks), "--folder", str(folder), "--port", str(_free_port())]
+        argv += ["--ranks", str(scenario.ranks), "--folder", str(folder), "--port", str(free_port())]
         argv += ["--watchdog-timeout", f"{scenario.watchdog_s / scale:g}", "--step-s", f"{0.02 / min(scale, 4):g}"]
         argv += ["--prefill-tps", f"{2000 * scale:g}"]
         with (folder / "engine.log").open("ab") as log:
@@ -217,14 +217,6 @@ def _is_at_work(loop: AgentLoop) -> bool:
     """Whether the agent sees the engine work, at a pace that it knows."""
     seen = () if loop.latest is None else loop.latest.engines
     return any(engine.serving == "working" and engine.interval_s is not None for engine in seen)
-
-
-def _free_port() -> int:
-    """A loopback port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _words(effect: AnyEffect) -> str:

@@ -4,7 +4,6 @@ Everything is real: processes, the freeze, the capture, the bus and its disk, th
 """
 
 import contextlib
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,7 @@ from sentinel.model.stamp import Stamp
 from sentinel.plumbing.clock import Clock
 from sentinel.plumbing.subprocesses import run_bounded
 from sentinel.testing.life import ask
+from sentinel.testing.ports import free_port
 from sentinel.testing.rehearsal.shared import Shared
 
 NAME = "restart"
@@ -78,7 +78,7 @@ class RestartDrill:
     def run(self) -> RestartOutcome:
         """Start, warm up, freeze rank 1, wait until the incident is closed or the time is up."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        port = _free_port()
+        port = free_port()
         with self._engine(port) as first:
             self._first_pid = first.pid
             loop, found = self._agent(), self._coordination(port)
@@ -256,10 +256,3 @@ def _ack_words(ack: Ack) -> str:
     )
     step = ack.id.split("/")[-2]
     return " ".join(filter(None, [f"{step} on {ack.host}: {ack.outcome}", checks and f"({checks})", ack.why]))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ from sentinel.model.effect import Judged, Recovered, StartCapture, Suspected, Wr
 from sentinel.record.journal import entries
 from sentinel.record.replay import replay
 from sentinel.rulebook import load_rules
+from sentinel.testing.ports import free_port
 from tests.agent.engines import Rehearsal, rehearsal
 from tests.agent.targets import eventually, stop
 from tests.agent.watchers import SCALE, Watcher, journalled, text, watcher, watching
@@ -162,14 +162,6 @@ def test_an_unreadable_log_is_said_and_the_metrics_page_stands_in(tmp_path: Path
             verdict = journalled(agent, root, Judged)
 
     assert isinstance(verdict, Judged) and verdict.verdict.kind == "hang.stopped", text(verdict)
-
-
-def free_port() -> int:
-    """A loopback port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_the_scale_of_these_tests_is_the_agents_own() -> None:

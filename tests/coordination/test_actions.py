@@ -15,6 +15,7 @@ from sentinel.actions.supervisors import CommandPair, kill_exactly
 from sentinel.actions.tokens import generates
 from sentinel.agent import procfs
 from sentinel.model.engine import ProcessId
+from sentinel.testing.ports import free_port
 
 STUBBORN = (
     "import signal,sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
@@ -45,13 +46,6 @@ def stop_of(process: ProcessId, port: int, verify_s: float = WITHIN_S) -> Stop:
         owner=owner, incarnation="x", processes=(process,), ports=(port,), term_s=0.5, verify_s=verify_s,
         now=time.monotonic, wait=lambda seconds: (threading.Event().wait(seconds), None)[1],
     )  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def test_an_engine_that_ignores_the_request_is_killed_and_proved_gone(stubborn: "subprocess.Popen[bytes]") -> None:

@@ -19,7 +19,7 @@ from sentinel.coordinator.names import ACKS, NOTICES, bus_folder
 from sentinel.model.cluster import Told
 from sentinel.model.engine import ProcessId
 from sentinel.model.group import Ack
-from tests.coordination.test_actions import free_port
+from sentinel.testing.ports import free_port
 
 WITHIN_S = 300.0
 POLL_S = 0.1

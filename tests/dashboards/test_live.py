@@ -7,7 +7,6 @@ import os
 import queue
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import threading
@@ -24,6 +23,7 @@ import yaml
 from dashboards.build import FOLDER as BOARDS
 from sentinel.agent import procfs
 from sentinel.collectors.rowstore_page import MAGIC, PAGE_BYTES, VERSION
+from sentinel.testing.ports import free_port
 from tests.agent.engines import Rehearsal, rehearsal
 from tests.agent.targets import eventually, stop
 from tests.agent.watchers import watcher, watching
@@ -40,13 +40,6 @@ pytestmark = [
         reason="needs Prometheus and Alertmanager (Debian packages prometheus and prometheus-alertmanager)",
     ),
 ]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sentinel.model.effect import Judged, WriteBundle
+from sentinel.testing.ports import free_port
 from tests.agent.engines import rehearsal
 from tests.agent.targets import eventually, stop
 from tests.agent.watchers import journalled, watcher, watching
 from tests.metrics.scrapes import get
-from tests.metrics.test_page import free_port
 
 pytestmark = pytest.mark.timeout(300)
 

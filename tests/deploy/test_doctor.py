@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from sentinel.cli import sentinel
 from sentinel.config import Config, Folders, Metrics
 from sentinel.deploy.doctor import CHECKS, Case, Finding, examine
+from sentinel.testing.ports import free_port
 from tests.agent.engines import rehearsal
 from tests.agent.targets import eventually, now
 from tests.agent.watchers import watcher, watching
-from tests.metrics.test_page import free_port
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -4,12 +4,12 @@ import contextlib
 import http.client
 import os
 import signal
-import socket
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sentinel.testing.ports import free_port
 from tests.engines.load import complete
 from tests.engines.processes import end_tree, family, session, signal_one, title, wait_until
 
@@ -37,7 +37,7 @@ class RealEngine:
     folder: Path
     arguments: tuple[str, ...] = ()
     settings: dict[str, str] = field(default_factory=dict)
-    port: int = field(default_factory=lambda: free_port())
+    port: int = field(default_factory=free_port)
     _root: "subprocess.Popen[bytes] | None" = None
 
     @property
@@ -152,11 +152,3 @@ def _argv(kind: Kind, ranks: int, venv: Path, port: int) -> list[str]:
 def warm(engine: RealEngine) -> None:
     """The first request after a start takes seconds; have it behind us."""
     assert complete(engine.port, 8) > 0
-
-
-def free_port() -> int:
-    """A loopback port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -22,6 +22,7 @@ from sentinel.metrics.exposition import encode
 from sentinel.metrics.registry import AGENT, ENGINES
 from sentinel.metrics.tally import Tally
 from sentinel.rulebook import load_rules
+from sentinel.testing.ports import free_port
 from sentinel.testing.virtual import VirtualClock
 from tests.agent.engines import rehearsal
 from tests.agent.targets import eventually, stop
@@ -30,13 +31,6 @@ from tests.metrics.scrapes import get, scraped, value
 
 RULES = load_rules(NAMES)
 PAGE = tuple(Tally(AGENT).series())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def pages() -> Pages:

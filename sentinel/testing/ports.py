@@ -1,0 +1,11 @@
+"""Ports for what is started in drills and tests."""
+
+import socket
+
+
+def free_port() -> int:
+    """A loopback port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
