@@ -43,12 +43,15 @@ from sentinel_engine.modelfile import (
     NgramHash,
     head_ranges,
 )  # fmt: skip
+from sentinel_engine.rowstore.numbers import E2M1_PAIRS
 
 TINY = ModelConfig(
     name="sentinel-tiny", dim=96, layers=3, heads=4, kv_heads=2, head_dim=24, experts=8,
     experts_per_token=2, expert_hidden=32, shared_hidden=96, engram_layers=(1, 2),
     engram_heads_per_order=4, engram_rows=1400, engram_dim=32, draft_hidden=192,
 )  # fmt: skip
+FP4_VALUES = torch.from_numpy(E2M1_PAIRS[:16, 0].copy())
+"""By code: a byte below 16 has a zero for its second one."""
 HELD_OUT_EVERY = 20
 DRAFTS = 3
 
@@ -100,9 +103,7 @@ def to_mxfp4(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def fp4_values(codes: Tensor, exponents: Tensor) -> Tensor:
     """What `to_mxfp4` stands for."""
-    magnitudes = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-    values = magnitudes[codes % 8] * torch.where(codes >= 8, -1.0, 1.0)
-    blocks = values.unflatten(-1, (-1, FP4_PER_SCALE))
+    blocks = FP4_VALUES[codes].unflatten(-1, (-1, FP4_PER_SCALE))
     return (blocks * 2.0 ** (exponents - 127).unsqueeze(-1)).flatten(-2)
 
 
@@ -189,7 +190,7 @@ class Trainer:
         ids = torch.from_numpy(np.stack([self.hashes[layer].ids(row) for row in padded]))
         table = w[name + "table"]
         if self.coarse:
-            values, exponents = to_fp8(table.detach(), 4)
+            values, exponents = to_fp8(table.detach(), self.model.row_format.codes_per_scale)
             table = through(table, (values.float() * 2.0 ** (exponents - 127)).flatten(-2))
         both = F.linear(F.embedding(ids, table).flatten(-2), w[name + "kv"])
         key, value = both.chunk(2, -1)
@@ -200,16 +201,17 @@ class Trainer:
         w, flat = self.weights, h.flatten(0, 1)
         gate, up = F.linear(h, w[name + "shared.up"]).chunk(2, -1)
         out = F.linear(F.silu(gate) * up, w[name + "shared.down"])
-        self.balance = self.balance + self._imbalance(logits := F.linear(flat, w[name + "router"]))
+        logits = F.linear(flat, w[name + "router"])
         chosen = route(logits, self.model.experts_per_token)
+        self.balance = self.balance + self._imbalance(logits, chosen)
         wide, narrow = self._fp4(w[name + "experts.up"]), self._fp4(w[name + "experts.down"])
         return out + experts(flat, chosen, wide, narrow).view_as(h)
 
     balance: Tensor = torch.zeros(())
 
-    def _imbalance(self, logits: Tensor) -> Tensor:
+    def _imbalance(self, logits: Tensor, chosen: Tensor) -> Tensor:
         """Smallest when every expert is chosen equally often."""
-        share = route(logits.detach(), self.model.experts_per_token).gt(0).float().mean(0)
+        share = chosen.gt(0).float().mean(0)
         return (share * logits.softmax(-1).mean(0)).sum() * self.model.experts
 
     def _fp4(self, weight: Tensor) -> Tensor:
@@ -247,7 +249,7 @@ class Trainer:
                 tensors[name] = (codes[..., ::2] + 16 * codes[..., 1::2]).to(torch.uint8)
                 tensors[name + ".scales"] = exponents.to(torch.uint8)
             elif name.endswith(".table"):
-                codes8, exponents = to_fp8(value, 4)
+                codes8, exponents = to_fp8(value, self.model.row_format.codes_per_scale)
                 flat = codes8.flatten(-2).view(torch.uint8)
                 tensors[name] = torch.cat((flat, exponents.flatten(-2).to(torch.uint8)), -1)
             else:
