@@ -19,7 +19,7 @@ from sentinel.rulebook import load_rules
 from sentinel.testing.ports import free_port
 from tests.agent.engines import Rehearsal, rehearsal
 from tests.agent.targets import eventually, stop
-from tests.agent.watchers import SCALE, Watcher, journalled, text, watcher, watching
+from tests.agent.watchers import SCALE, Watcher, cli, journalled, text, watcher, watching
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,10 +29,6 @@ def freeze(engine: Rehearsal, rank: int = 1) -> int:
     pid = engine.engine().ranks[rank].id.pid
     stop(pid)
     return pid
-
-
-def cli(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "sentinel", *words], capture_output=True, text=True, check=False)
 
 
 def readiness_known(agent: Watcher) -> bool:

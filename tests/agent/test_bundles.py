@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -13,14 +11,10 @@ from sentinel.agent import bundling
 from sentinel.model.effect import WriteBundle
 from tests.agent.engines import rehearsal
 from tests.agent.targets import eventually, stop
-from tests.agent.watchers import Watcher, journalled, watcher, watching
+from tests.agent.watchers import Watcher, cli, journalled, watcher, watching
 
 pytestmark = pytest.mark.timeout(300)
 PACKED_WITHIN_S = 150.0
-
-
-def cli(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-m", "sentinel", *words], capture_output=True, text=True, check=False)
 
 
 def homes(state: Path, root_pid: int, pattern: str) -> list[Path]:

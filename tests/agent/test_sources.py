@@ -79,15 +79,21 @@ def test_lines_that_arrive_carry_their_arrival_and_old_ones_their_own_time(tmp_p
     assert now().wall_s - old.at_s > 3600 and abs(now().wall_s - new.at_s) < 3600
 
 
-def test_a_line_carries_the_time_at_which_it_was_written(tmp_path: Path) -> None:
-    """If false, a silence would begin up to half a second late, at the poll that found the last line."""
-    log = tmp_path / "log"
+def grown_after_a_poll(folder: Path) -> tuple[Path, EngineLog, int]:
+    """A log that was polled once and has one line more since: it, its source, and the wall time of the poll in ns."""
+    log = folder / "log"
     log.write_text(line(prints.decode(4, 100, 50.0)))
-    source = EngineLog(engine(), str(log), Ring(tmp_path / "ring"))
+    source = EngineLog(engine(), str(log), Ring(folder / "ring"))
     began = now().wall_ns
     list(source.poll(Stamp(mono_ns=0, wall_ns=began)))
     with log.open("a") as file:
         file.write(line(prints.decode(4, 200, 50.0)))
+    return log, source, began
+
+
+def test_a_line_carries_the_time_at_which_it_was_written(tmp_path: Path) -> None:
+    """If false, a silence would begin up to half a second late, at the poll that found the last line."""
+    log, source, began = grown_after_a_poll(tmp_path)
     os.utime(log, ns=(began, began + 100_000_000))
     (new,) = [said.seen for said in source.poll(Stamp(mono_ns=0, wall_ns=began + 500_000_000))]
 
@@ -97,13 +103,7 @@ def test_a_line_carries_the_time_at_which_it_was_written(tmp_path: Path) -> None
 @pytest.mark.parametrize("beside_s", [-60.0, 60.0])
 def test_a_time_that_cannot_be_true_is_not_believed(tmp_path: Path, beside_s: float) -> None:
     """If false, a file server with a wrong clock would hide a silence, or make one up."""
-    log = tmp_path / "log"
-    log.write_text(line(prints.decode(4, 100, 50.0)))
-    source = EngineLog(engine(), str(log), Ring(tmp_path / "ring"))
-    began = now().wall_ns
-    list(source.poll(Stamp(mono_ns=0, wall_ns=began)))
-    with log.open("a") as file:
-        file.write(line(prints.decode(4, 200, 50.0)))
+    log, source, began = grown_after_a_poll(tmp_path)
     written = began + round(beside_s * 1e9)
     os.utime(log, ns=(written, written))
     polled = began + 500_000_000

@@ -89,6 +89,11 @@ def journalled(agent: Watcher, root_pid: int, kind: type[AnyEffect]) -> AnyEffec
     return next(effect for effect in agent.effects(root_pid) if isinstance(effect, kind))
 
 
+def cli(*words: str) -> "subprocess.CompletedProcess[str]":
+    """A verb of the command line, run to its end."""
+    return subprocess.run([sys.executable, "-m", "sentinel", *words], capture_output=True, text=True, check=False)
+
+
 def text(value: object) -> str:
     """Any record as text, for searching."""
     return msgspec.json.encode(value).decode()
