@@ -17,7 +17,7 @@ from sentinel.agent.capture import Step
 from sentinel.agent.gather import Gather
 from sentinel.agent.sources.processes import Processes
 from sentinel.agent.status import EngineStatus, Status
-from sentinel.metrics.registry import AGENT
+from sentinel.metrics.registry import AGENT, AGENT_STATE, PHASE, SERVING
 from sentinel.metrics.tally import Snapshot, Tally, Values, gauges
 from sentinel.model.effect import AnyEffect, Cleared, Judged, Recovered, StartCapture, Suspected, WriteBundle
 from sentinel.model.observation import AnyObservation, KernelEvent, Pressure, StoreTelemetry
@@ -128,7 +128,7 @@ class Figures:
         blind = any(engine.silence_s is None and engine.serving == "unknown" for engine in status.engines)
         ill = bool(status.troubles) or any(source.quarantined_for_s for source in status.sources)
         state = "blind" if blind else "degraded" if ill else "watching"
-        found["sentinel_agent_state"] = {(name,): float(name == state) for name in ("watching", "degraded", "blind")}
+        found["sentinel_agent_state"] = {(name,): float(name == state) for name in AGENT_STATE.values or ()}
         found["sentinel_build_info"][__version__, platform.python_version()] = 1.0
         found["sentinel_agent_start_timestamp_seconds"][()] = (self.began or now).wall_s
         found["sentinel_snapshot_timestamp_seconds"][()] = now.wall_s
@@ -139,14 +139,15 @@ class Figures:
         found["sentinel_bundle_store_bytes"][()] = float(kept_bytes)
         found["sentinel_bundle_store_limit_bytes"][()] = float(limit_bytes)
         self._ourselves(status, found)
-        for engine, label in zip(status.engines, labels(status.engines), strict=True):
-            _engine(engine, label, now, found)
-            self._store_pages(engine, label, found)
-        known = {engine.key for engine in status.engines}
-        self._stores = {owner: page for owner, page in self._stores.items() if owner[0] in known}
+        named = dict(zip((engine.key for engine in status.engines), labels(status.engines), strict=True))
+        for engine in status.engines:
+            _engine(engine, named[engine.key], now, found)
+            self._store_pages(engine, named[engine.key], found)
+        self._stores = {owner: page for owner, page in self._stores.items() if owner[0] in named}
         for source in gather.sources.values():
-            if isinstance(source, Processes):
-                _states(source, status.engines, found)
+            if isinstance(source, Processes) and source.engine.key in named:
+                for state, count in source.counts().items():
+                    found["sentinel_engine_processes"][named[source.engine.key], state] = float(count)
         return (*gauges(found), *self.tally.series())
 
     def _sources(self, status: Status, gather: Gather, found: Gauges) -> None:
@@ -208,9 +209,9 @@ def labels(engines: tuple[EngineStatus, ...]) -> list[str]:
 
 def _engine(engine: EngineStatus, label: str, now: Stamp, found: Gauges) -> None:
     found["sentinel_engine_info"][label, engine.adapter, engine.key] = 1.0
-    for state in ("starting", "working", "idle", "paused", "closing", "unknown"):
+    for state in SERVING.values or ():
         found["sentinel_engine_state"][label, state] = float(state == engine.serving)
-    for phase in ("watching", "suspected", "capturing", "judged"):
+    for phase in PHASE.values or ():
         found["sentinel_engine_phase"][label, phase] = float(phase == engine.phase)
     found["sentinel_engine_ranks"][label,] = float(sum(process.role == "rank" for process in engine.processes))
     progress_s = None if engine.silence_s is None else now.wall_s - engine.silence_s
@@ -230,13 +231,6 @@ def _engine(engine: EngineStatus, label: str, now: Stamp, found: Gauges) -> None
     stalled = engine.verdict is not None and bool(engine.verdict.stalled)
     cause = engine.verdict.kind if engine.verdict is not None and stalled else "none"
     found["sentinel_stall_active"][label, cause] = float(stalled)
-
-
-def _states(source: Processes, engines: tuple[EngineStatus, ...], found: Gauges) -> None:
-    for engine, label in zip(engines, labels(engines), strict=True):
-        if engine.key == source.engine.key:
-            for state, count in source.counts().items():
-                found["sentinel_engine_processes"][label, state] = float(count)
 
 
 def _missing(status: Status) -> dict[Values, float]:
