@@ -47,8 +47,9 @@ class JournalFollow:
                 self.lost_bytes += len(self._rest)
                 self._rest = b""
             if newline:
-                cursors = _CURSOR.findall(whole[-READ_BYTES:])
-                self._cursor = cursors[-1].decode() if cursors else self._cursor
+                # Inside a text the quotes would be escaped, so that only the field's own name is found.
+                last = _CURSOR.match(whole, max(0, whole.rfind(b'"__CURSOR"')))
+                self._cursor = last[1].decode() if last else self._cursor
                 yield whole + newline
         if self._child is not None and (status := self._child.poll()) is not None:
             self.close()

@@ -1,5 +1,6 @@
 """Live sources say what is there, when it is there, and why they cannot say it."""
 
+import json
 import os
 import signal
 import socket
@@ -36,7 +37,7 @@ from sentinel.model.observation import (
 )
 from sentinel.model.stamp import Stamp
 from sentinel.testing.rehearsal import prints
-from tests.agent.targets import IDLE, eventually, identity, now, python, running, stop
+from tests.agent.targets import IDLE, eventually, identity, now, python, running, script, stop
 
 ROOT = ProcessId(os.getpid(), 1)
 
@@ -110,6 +111,26 @@ def test_a_time_that_cannot_be_true_is_not_believed(tmp_path: Path, beside_s: fl
     (new,) = [said.seen for said in source.poll(Stamp(mono_ns=0, wall_ns=polled))]
 
     assert new.at_s == polled / 1e9
+
+
+def test_old_lines_of_the_journal_carry_their_own_time_too(tmp_path: Path) -> None:
+    """If false, what an engine under systemd printed before the agent came would seem to be from 1970."""
+    text = line(prints.decode(4, 100, 50.0))
+    (tmp_path / "log").write_text(text)
+    (in_file,) = asked(EngineLog(engine(), str(tmp_path / "log"), Ring(tmp_path / "ring")))
+    record = json.dumps({"__CURSOR": "s=1", "__REALTIME_TIMESTAMP": "1", "MESSAGE": text.strip()})
+    follower = script(tmp_path / "journalctl", f"echo '{record}'; exec sleep 3600")
+    source = EngineLog(engine(), "journal:_PID=1", Ring(tmp_path / "ring"), (str(follower),))
+    seen: list[Observation] = []
+
+    def says() -> bool:
+        seen.extend(asked(source))
+        return bool(seen)
+
+    eventually(says)
+    source.close()
+
+    assert [one.at_s for one in seen] == [in_file.at_s]
 
 
 def test_a_line_in_two_halves_is_one_line(tmp_path: Path) -> None:

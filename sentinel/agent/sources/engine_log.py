@@ -78,9 +78,12 @@ class EngineLog:
         self._tail.close()
 
     def _arrival_s(self, now: Stamp) -> float:
-        """When the newest line was written: the file's own time stamp, when it can be true, is closer than the poll."""
+        """When the newest line was written: the file's own time stamp, when it can be true, is closer than the poll.
+
+        The journal has none (0).
+        """
         written_s = self._tail.written_s
-        return written_s if self._polled_s <= written_s <= now.wall_s else now.wall_s
+        return written_s if written_s and self._polled_s <= written_s <= now.wall_s else now.wall_s
 
     def _parsed(self, lines: list[Line], at_s: float) -> Iterator[Said]:
         for feed in self._feeds:
