@@ -72,10 +72,11 @@ class NcclFiles:
         for seen in observations:
             at_s = now.wall_s if seen.at_s is None else seen.at_s
             said = Said(self.engine.key, msgspec.structs.replace(seen, at_s=at_s, pid=pid))  # type: ignore[arg-type]
-            if isinstance(seen, Enqueues | NcclComm) and len(self._newest) < NEWEST_MAX:
+            if isinstance(seen, Enqueues | NcclComm):
                 key = (pid, seen.comm, seen.event if isinstance(seen, NcclComm) else "")
-                self._newest[key] = said
-                self._fresh.add(key)
+                if key in self._newest or len(self._newest) < NEWEST_MAX:
+                    self._newest[key] = said
+                    self._fresh.add(key)
             yield said
 
     def _find(self) -> None:
