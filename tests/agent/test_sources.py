@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sentinel.agent.journal_follow import JournalFollow
 from sentinel.agent.ring import Ring
 from sentinel.agent.source import Said, Source
 from sentinel.agent.sources.background import Background
@@ -121,13 +123,11 @@ def test_old_lines_of_the_journal_carry_their_own_time_too(tmp_path: Path) -> No
     record = json.dumps({"__CURSOR": "s=1", "__REALTIME_TIMESTAMP": "1", "MESSAGE": text.strip()})
     follower = script(tmp_path / "journalctl", f"echo '{record}'; exec sleep 3600")
     source = EngineLog(engine(), "journal:_PID=1", Ring(tmp_path / "ring"), (str(follower),))
-    seen: list[Observation] = []
-
-    def says() -> bool:
-        seen.extend(asked(source))
-        return bool(seen)
-
-    eventually(says)
+    follow = source._tail
+    assert isinstance(follow, JournalFollow) and follow._start() and follow._child is not None
+    # Before the first look, so that no look before it tells that the record is old.
+    select.select([follow._child.stdout], [], [], 60.0)
+    seen = asked(source)
     source.close()
 
     assert [one.at_s for one in seen] == [in_file.at_s]
