@@ -124,7 +124,8 @@ def test_old_lines_of_the_journal_carry_their_own_time_too(tmp_path: Path) -> No
     follower = script(tmp_path / "journalctl", f"echo '{record}'; exec sleep 3600")
     source = EngineLog(engine(), "journal:_PID=1", Ring(tmp_path / "ring"), (str(follower),))
     follow = source._tail
-    assert isinstance(follow, JournalFollow) and follow._start() and follow._child is not None
+    assert isinstance(follow, JournalFollow) and follow._start()
+    assert follow._child is not None and follow._child.stdout is not None
     # Before the first look, so that no look before it tells that the record is old.
     select.select([follow._child.stdout], [], [], 60.0)
     seen = asked(source)
