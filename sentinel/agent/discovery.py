@@ -179,20 +179,27 @@ class Discovery:
 
     def _in_journal(self, pid: int) -> str | None:
         """All of a service writes under its control group, the processes that the engine starts included."""
-        try:
-            text = (self.proc / str(pid) / "cgroup").read_text(errors="replace")
-        except OSError:
-            return None
-        groups = [line.rpartition(":")[2] for line in text.splitlines() if line.startswith(("0::", "1:name=systemd:"))]
-        return f"{PREFIX}_SYSTEMD_CGROUP={groups[0]}" if groups else None
+        groups = (path for number, controllers, path in self._cgroups(pid) if _is_systemds(number, controllers))
+        group = next(groups, None)
+        return None if group is None else f"{PREFIX}_SYSTEMD_CGROUP={group}"
 
     def _container_of(self, pid: int) -> str | None:
+        found = (_CONTAINER.search(path) for _, _, path in self._cgroups(pid))
+        return next((match[1] for match in found if match is not None), None)
+
+    def _cgroups(self, pid: int) -> list[tuple[str, str, str]]:
+        """(hierarchy, controllers, path) of each control group of a process; paths may hold colons (cgroups(7))."""
         try:
             text = (self.proc / str(pid) / "cgroup").read_text(errors="replace")
         except OSError:
-            return None
-        found = _CONTAINER.search(text)
-        return None if found is None else found[1]
+            return []
+        lines = (line.split(":", 2) for line in text.splitlines())
+        return [(fields[0], fields[1], fields[2]) for fields in lines if len(fields) == 3]
+
+
+def _is_systemds(number: str, controllers: str) -> bool:
+    """Whether systemd manages this hierarchy: the unified one and its own named one."""
+    return (number == "0" and not controllers) or controllers == "name=systemd"
 
 
 def processes_of(engine: Engine) -> dict[ProcessId, EngineProcess]:

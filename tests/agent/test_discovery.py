@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from sentinel.agent.discovery import OLD_SHARE, YOUNG_SCANS, Discovery
 from tests.agent.engines import rehearsal
 from tests.agent.proc_tree import ProcTree
@@ -51,6 +53,20 @@ def test_a_service_that_writes_to_the_journal_is_followed_there(tmp_path: Path) 
 
     assert here.processes[0].log == "journal:_SYSTEMD_CGROUP=/system.slice/llm.service"
     assert elsewhere.processes[0].log is None
+
+
+@pytest.mark.parametrize(
+    "groups",
+    ["0::/a.slice/b:c.service", "12:devices:/other\n3:name=systemd:/a.slice/b:c.service\n0::/"],
+    ids=["unified", "named"],
+)
+def test_the_control_group_of_a_journal_is_read_as_the_helper_reads_it(tmp_path: Path, groups: str) -> None:
+    """If false, an engine on a host with older control groups has no log, or one under a name that nobody has."""
+    sglang(ProcTree(tmp_path), environ="JOURNAL_STREAM=9:4711", cgroup=groups, log="socket:[4711]")
+
+    (engine,) = Discovery(proc=tmp_path).scan()
+
+    assert engine.processes[0].log == "journal:_SYSTEMD_CGROUP=/a.slice/b:c.service"
 
 
 def test_an_engine_that_ends_is_gone(tmp_path: Path) -> None:
