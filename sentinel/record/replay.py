@@ -30,20 +30,35 @@ class Replayed:
 
 
 def replay(source: Path, rules: Sequence[Rule]) -> Replayed:
-    """Replay a journal folder or file. Each agent start in it begins with a fresh core, as it did live."""
+    """Replay a journal folder or file. Each agent start in it begins with a fresh core, as it did live.
+
+    An event is journalled before it is judged. An agent that was killed in between did nothing of what follows from
+    its last event, so what is missing there is left off, and nowhere else.
+    """
     recorded: list[AnyEffect] = []
     computed: list[AnyEffect] = []
-    events = 0
+    events = missing = 0
     core = AgentCore(rules)
     for entry in entries(source):
         if entry.f is not None:
             recorded.append(entry.f)
+            missing -= 1
         if entry.e is not None:
             events += 1
             if isinstance(entry.e, Started):
                 core = AgentCore(rules)
-            computed.extend(core.step(entry.e))
+                _leave_off(computed, missing)
+            effects = core.step(entry.e)
+            computed.extend(effects)
+            missing = len(effects)
+    _leave_off(computed, missing)
     return Replayed(tuple(recorded), tuple(computed), events)
+
+
+def _leave_off(computed: list[AnyEffect], missing: int) -> None:
+    """The effects of a life's last event that were never journalled, and so never carried out."""
+    if missing > 0:
+        del computed[-missing:]
 
 
 def verdict_lines(source: Path, rules: Sequence[Rule]) -> Iterator[tuple[Stamp, AnyEffect]]:

@@ -53,6 +53,32 @@ def test_a_verdict_that_the_events_do_not_give_is_noticed(tmp_path: Path) -> Non
     assert not replay(tmp_path, RULES).same
 
 
+def cut(folder: Path, into: Path, *, then: int = 0) -> Path:
+    """The journal up to the first event with a verdict, without its effects, and `then` further events."""
+    kept = [entry for entry in entries(folder) if entry.e is not None or entry.f is not None]
+    verdict = next(n for n, entry in enumerate(kept) if isinstance(entry.f, Judged))
+    last = max(n for n in range(verdict) if kept[n].e is not None)
+    after = [entry for entry in kept[verdict:] if entry.e is not None][:then]
+    journal = Journal(into).open()
+    for entry in (*kept[: last + 1], *after):
+        if entry.e is not None:
+            journal.event(entry.e)
+        if entry.f is not None:
+            journal.effect(entry.f)
+    journal.close()
+    return into
+
+
+def test_a_kill_between_an_event_and_its_effects_is_no_difference(tmp_path: Path) -> None:
+    """If false, a journal of an agent that was killed while it judged could never be replayed as the same."""
+    assert replay(cut(journalled(tmp_path / "whole", 1), tmp_path / "cut"), RULES).same
+
+
+def test_effects_missing_while_the_agent_lived_on_are_noticed(tmp_path: Path) -> None:
+    """If false, an agent that swallowed a verdict would be called faithful."""
+    assert not replay(cut(journalled(tmp_path / "whole", 1), tmp_path / "cut", then=1), RULES).same
+
+
 def test_verdicts_come_with_the_time_of_their_cause(tmp_path: Path) -> None:
     """If false, the sequence could not be laid beside the engine's log."""
     lines = list(verdict_lines(journalled(tmp_path, 1), RULES))
