@@ -201,8 +201,7 @@ def _oom_hosts(picture: Picture) -> Fact:
     named = fact.value if isinstance(fact.value, tuple) else ()
     hosts = {str(host) for host in named} | {seen.host for seen in counted if seen.host is not None}
     cites = fact.cites + tuple(
-        Cite(f"{seen.values[OOM_KILLS]:.0f} OOM kills in cgroup {seen.device}", seen.origin)
-        for seen in counted
+        Cite(f"{seen.values[OOM_KILLS]:.0f} OOM kills in cgroup {seen.device}", seen.origin) for seen in counted
     )
     return Fact(
         value=None if fact.value is None and not hosts else tuple(sorted(hosts)), cites=cites, missing=fact.missing
