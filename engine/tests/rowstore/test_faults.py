@@ -19,7 +19,7 @@ LONG = "ms=60000"
 
 def open_store(table: Path, page: Path | str = "off", **settings: str | int) -> Store:
     given: dict[str, str | int | Path] = {
-        "mode": "nvme", "lanes": 2, "cache_policy": "none", "telemetry": page, "hard_ms": 1000,
+        "mode": "nvme", "lanes": 2, "cache_policy": "none", "telemetry": page, "hard_ms": 30_000,
         "warn_ms": 100, "soft_ms": 10, "depth": 8, **settings,
     }  # fmt: skip
     return Store(table, inject=True, **given)
@@ -40,13 +40,14 @@ def check(store: Store, ids: np.ndarray = IDS, lane: int = 0) -> None:
 @pytest.mark.parametrize("fault", ["eio", "short", "torn", "wrong"])
 def test_one_bad_read_is_repeated(table: Path, tmp_path: Path, io: str, fault: str) -> None:
     page = tmp_path / "page"
-    with open_store(table, page, io=io) as store:
+    # A hedge would be a second read of the page, and its answer makes the repetition unnecessary.
+    never = {"soft_ms": 20_000, "warn_ms": 25_000}
+    with open_store(table, page, io=io, **never) as store:
         store.inject(f"fault={fault} {FIRST_PAGE} count=1")
         check(store)
         seen = counters(page)
 
-    # A slow disk has reads hedged besides.
-    assert seen["reads_issued"] - seen["hedges_issued"] == 4
+    assert (seen["reads_issued"], seen["hedges_issued"]) == (4, 0)
     assert seen["crc_failures"] == (1 if fault in ("torn", "wrong") else 0)
 
 
@@ -71,7 +72,7 @@ def test_a_late_read_is_hedged_and_the_second_answer_wins(
     table: Path, tmp_path: Path, io: str
 ) -> None:
     page = tmp_path / "page"
-    with open_store(table, page, io=io, hard_ms=20_000) as store:
+    with open_store(table, page, io=io) as store:
         store.inject(f"fault=delay {FIRST_PAGE} count=1 {LONG}")
         check(store)
         seen = counters(page)
@@ -86,7 +87,7 @@ def test_a_stalled_page_ends_at_the_hard_deadline_and_the_next_step_runs(
     table: Path, tmp_path: Path, io: str, fault: str
 ) -> None:
     page = tmp_path / "page"
-    with open_store(table, page, io=io) as store:
+    with open_store(table, page, io=io, hard_ms=2000) as store:
         store.inject(f"fault={fault} {FIRST_PAGE} count=3")
         got = store.gather(LAYER, IDS)
         assert got.status == "deadline"
@@ -103,7 +104,7 @@ def test_a_stalled_page_ends_at_the_hard_deadline_and_the_next_step_runs(
 
 
 def test_the_zero_policy_degrades_openly(table: Path) -> None:
-    with open_store(table) as store:
+    with open_store(table, hard_ms=1000) as store:
         store.inject(f"fault=delay {FIRST_PAGE} {LONG}")
         got = store.gather(LAYER, IDS, policy="zero")
 
