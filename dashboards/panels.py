@@ -22,7 +22,6 @@ SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 AGENT = 'job=~"$job", instance=~"$instance"'
 ENGINE = f'{AGENT}, engine=~"$engine"'
 NODE = 'instance=~"$node(:[0-9]+)?"'
-COLUMNS = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +50,14 @@ class Board:
     marks: tuple[tuple[str, str], ...] = ()
 
 
-def panel(title: str, says: str, unit: str, *queries: tuple[str, str], width: int = 12) -> Panel:
+def panel(title: str, says: str, unit: str, *queries: tuple[str, str]) -> Panel:
     """Lines over time."""
-    return Panel(title=title, says=says, unit=unit, queries=queries, width=width)
+    return Panel(title=title, says=says, unit=unit, queries=queries)
 
 
-def number(title: str, says: str, unit: str, expression: str, width: int = 4) -> Panel:
+def number(title: str, says: str, unit: str, expression: str) -> Panel:
     """The newest value."""
-    return Panel(
-        title=title, says=says, unit=unit, queries=((expression, title),), kind="number", width=width, height=4
-    )
+    return Panel(title=title, says=says, unit=unit, queries=((expression, title),), kind="number", width=4, height=4)
 
 
 def quantile(share: float, metric: str, where: str, over: str = "$__rate_interval", by: str = "") -> str:

@@ -154,17 +154,22 @@ def climb(target: ProcessId, rungs: tuple[Rung, ...], still_wanted: Callable[[],
             yield Taken(rung=rung.name, name=name, why=f"not attached to a process in state {fields[0]}")
             continue
         yield rung.take(target)
-        if rung.attaches and fields[0] not in NO_ATTACH_STATES and resume_if_left_stopped(target):
-            yield Taken(rung="resume", name=name, why=f"{rung.name} left it stopped; it was continued")
+        if rung.attaches and fields[0] not in NO_ATTACH_STATES and (came_of_it := resume_if_left_stopped(target)):
+            yield Taken(rung="resume", name=name, why=f"{rung.name} left it stopped; {came_of_it}")
 
 
-def resume_if_left_stopped(target: ProcessId) -> bool:
-    """Continue a process that a stack tool left stopped; True if that was needed."""
+def resume_if_left_stopped(target: ProcessId) -> str:
+    """Continue a process that a stack tool left stopped; says what came of it, nothing where that was not needed."""
     fields = procfs.stat_fields(target.pid)
     if fields is None or fields[0] != "T" or not procfs.still_same(target):
-        return False
-    os.kill(target.pid, signal.SIGCONT)
-    return True
+        return ""
+    try:
+        os.kill(target.pid, signal.SIGCONT)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return f"the agent may not continue it: kill -CONT {target.pid}, and run the agent as root or grant CAP_KILL"
+    return "it was continued"
 
 
 def available() -> dict[str, str | None]:

@@ -67,7 +67,7 @@ def cmdline(pid: int, proc: Path = PROC) -> bytes:
 def held_by_stack_tool(pid: int, proc: Path = PROC) -> bool:
     """Whether what traces a process is a stack tool, ours or anybody's: it lets go within a second."""
     tracer = tracer_of(pid, proc)
-    words = () if tracer is None else _words(_read(f"{proc}/{tracer}/cmdline", CMDLINE_BYTES_MAX) or b"")
+    words = () if tracer is None else _words(cmdline(tracer, proc))
     # gdb is one only when it runs by itself: a person in a debugger holds a process for as long as the person likes.
     by_itself = bool(words) and words[0].rpartition("/")[2] == "gdb" and bool({"-batch", "--batch"}.intersection(words))
     return by_itself or any(word.rpartition("/")[2] in STACK_TOOLS for word in words[:3])

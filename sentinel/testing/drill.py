@@ -31,7 +31,6 @@ from sentinel.testing.scenarios import Scenario
 START_S = 180.0
 WARM_LINES = 4
 POLL_S = 0.05
-WATCHDOG_S = 300.0
 BEYOND_S = 15.0
 BUNDLE_S = 120.0
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,6 +181,23 @@ def test_a_stopped_process_is_only_continued_when_it_is_the_one_that_was_meant()
         assert not ladder.resume_if_left_stopped(stranger) and state(child.pid) == "T"
         assert ladder.resume_if_left_stopped(identity(child.pid))
         os.kill(child.pid, signal.SIGCONT)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+def test_a_process_that_may_not_be_continued_is_said_and_ends_nothing() -> None:
+    """If false, an agent without rights loses the remaining evidence, and says that a stopped rank was continued."""
+    code = "import sys; from sentinel.agent import ladder, procfs; target, _ = procfs.identity(int(sys.argv[1])); "
+    code += "print(ladder.resume_if_left_stopped(target))"
+    somebody = ("setpriv", "--reuid=65534", "--clear-groups")
+    without_rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
+    with running(*somebody, "sh", "-c", "echo ready; exec sleep 3600") as child:
+        stop(child.pid)
+        argv = [*without_rights, sys.executable, "-c", code, str(child.pid)]
+        # Within one session, anybody may continue anybody.
+        ran = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60, start_new_session=True)
+        left = state(child.pid)
+
+    assert f"kill -CONT {child.pid}" in ran.stdout and left == "T"
 
 
 def test_the_thread_table_shows_every_thread() -> None:

@@ -5,7 +5,7 @@ import pytest
 from sentinel.agent.figures import Figures, labels
 from sentinel.agent.status import EngineStatus
 from sentinel.metrics.exposition import encode
-from sentinel.metrics.registry import AGENT, ALL, BY_NAME
+from sentinel.metrics.registry import AGENT, BY_NAME
 from sentinel.metrics.tally import Tally, Values, gauges
 from sentinel.model.stamp import Stamp
 from tests.metrics.scrapes import OPENMETRICS, samples, value
@@ -17,7 +17,7 @@ def page(tally: Tally) -> str:
 
 def test_every_metric_follows_the_conventions() -> None:
     """If false, a dashboard that assumes seconds shows bytes, or a query on a counter finds a gauge."""
-    for metric in ALL:
+    for metric in AGENT:
         assert metric.name.startswith(("sentinel_", "process_")), metric.name
         assert (metric.kind == "counter") == metric.name.endswith("_total"), metric.name
         assert (metric.kind == "info") == metric.name.endswith("_info"), metric.name
