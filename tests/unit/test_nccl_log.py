@@ -237,6 +237,21 @@ def test_a_file_cut_in_its_last_call_says_that_its_tail_is_missing() -> None:
     assert "tail" not in unended.missing
 
 
+def test_wherever_a_call_is_cut_it_is_taken_for_lost_and_not_for_one_that_was_not_made() -> None:
+    """False in production: a log that ends in half a time stamp would accuse its rank of one call too few."""
+    line = f"[2026-11-29 10:00:00] {PREFIX}{CALL.format(0)}"
+    for end in range(1, len(line)):
+        (seen,) = calls(read(f"{line}\n" * 9 + line[:end]))
+        assert seen.total == 10 or (seen.total, "tail" in seen.missing) == (9, True), line[:end]
+
+
+def test_a_last_note_without_its_line_end_takes_nothing_from_the_calls() -> None:
+    """False in production: counts that are whole would weigh nothing."""
+    for note in ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "comm 0x55d0c8e3b2a0 rank 0 nranks 16 - Destroy COMPLETE"):
+        (seen,) = calls(read(f"{PREFIX}{CALL.format(0)}\n" * 9 + PREFIX + note))
+        assert "tail" not in seen.missing
+
+
 def test_two_writers_glued_into_one_line_make_the_count_unreliable() -> None:
     """False in production: ranks that share one file would diverge whenever their writes collide."""
     good = f"{PREFIX}{CALL.format(0)}\n"
