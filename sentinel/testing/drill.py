@@ -52,6 +52,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     complaints: tuple[str, ...]
     folder: str
     bundle: str = ""
+    report: str = ""
     told: str = ""
     events: tuple[tuple[float, str], ...] = ()
 
@@ -165,51 +166,64 @@ class Drill:
 
     def _outcome(self, fault_at: Stamp, bundle: str) -> Outcome:
         events = [(round(at.mono_s - fault_at.mono_s, 3), effect) for at, effect in self._events]
+        told = "" if self.scenario.tells is None else self.scenario.tells()
+        found = outcome_of(self.scenario, self.time_scale, events, bundle)
+        return msgspec.structs.replace(found, folder=str(self.folder), told=told)
 
-        def first(*kinds: type[AnyEffect]) -> float | None:
-            return next((at_s for at_s, effect in events if at_s >= 0 and isinstance(effect, kinds)), None)
 
-        verdict = next((effect.verdict for _, effect in reversed(events) if isinstance(effect, Judged)), None)
-        captured_s, deadline_s = first(WriteBundle), self.scenario.watchdog_s / self.time_scale
-        alarms = [at_s for at_s, effect in events if isinstance(effect, Suspected)]
-        return Outcome(
-            scenario=self.scenario.name,
-            time_scale=self.time_scale,
-            suspected_s=first(Suspected),
-            noticed_s=first(Suspected, StartCapture),
-            captured_s=captured_s,
-            judged_s=first(Judged),
-            deadline_s=deadline_s,
-            verdict=verdict,
-            complaints=tuple(self._complaints(verdict, alarms, captured_s, bundle)),
-            folder=str(self.folder),
-            bundle=bundle,
-            told="" if self.scenario.tells is None else self.scenario.tells(),
-            events=tuple((at_s, _words(effect)) for at_s, effect in events),
-        )
+def outcome_of(
+    scenario: Scenario, time_scale: float, events: Sequence[tuple[float, AnyEffect]], bundle: str
+) -> Outcome:
+    """What the agent's effects (seconds after the fault) come to, measured by what the scenario expects."""
 
-    def _complaints(
-        self, verdict: Verdict | None, alarms: Sequence[float], captured_s: float | None, bundle: str
-    ) -> Iterator[str]:
-        scenario, deadline_s = self.scenario, self.scenario.watchdog_s / self.time_scale
-        for at_s in alarms:
-            if not scenario.expects_verdict:
-                yield f"false alarm: suspected after {at_s:.1f} s"
-            elif at_s < 0:
-                yield f"false alarm: suspected {-at_s:.1f} s before the fault"
+    def first(*kinds: type[AnyEffect]) -> float | None:
+        return next((at_s for at_s, effect in events if at_s >= 0 and isinstance(effect, kinds)), None)
+
+    verdict = next((effect.verdict for _, effect in reversed(events) if isinstance(effect, Judged)), None)
+    captured_s, deadline_s = first(WriteBundle), scenario.watchdog_s / time_scale
+    alarms = [at_s for at_s, effect in events if isinstance(effect, Suspected)]
+    return Outcome(
+        scenario=scenario.name,
+        time_scale=time_scale,
+        suspected_s=first(Suspected),
+        noticed_s=first(Suspected, StartCapture),
+        captured_s=captured_s,
+        judged_s=first(Judged),
+        deadline_s=deadline_s,
+        verdict=verdict,
+        complaints=tuple(_complaints(scenario, deadline_s, verdict, alarms, captured_s, bundle)),
+        folder="",
+        bundle=bundle,
+        events=tuple((at_s, words(effect)) for at_s, effect in events),
+    )
+
+
+def _complaints(
+    scenario: Scenario,
+    deadline_s: float,
+    verdict: Verdict | None,
+    alarms: Sequence[float],
+    captured_s: float | None,
+    bundle: str,
+) -> Iterator[str]:
+    for at_s in alarms:
         if not scenario.expects_verdict:
-            return
-        if verdict is None or captured_s is None:
-            yield "no verdict"
-            return
-        if not bundle:
-            yield f"no bundle within {BUNDLE_S:g} s"
-        if captured_s > deadline_s:
-            yield f"captured {captured_s - deadline_s:.1f} s after the engine's own kill was due"
-        if verdict.kind not in scenario.classes:
-            yield f"judged {verdict.kind}, wanted {' or '.join(scenario.classes)}"
-        if scenario.culprits is not None and verdict.culprits.ranks != scenario.culprits:
-            yield f"blamed {list(verdict.culprits.ranks)}, wanted {list(scenario.culprits)}"
+            yield f"false alarm: suspected after {at_s:.1f} s"
+        elif at_s < 0:
+            yield f"false alarm: suspected {-at_s:.1f} s before the fault"
+    if not scenario.expects_verdict:
+        return
+    if verdict is None or captured_s is None:
+        yield "no verdict"
+        return
+    if not bundle:
+        yield f"no bundle within {BUNDLE_S:g} s"
+    if captured_s > deadline_s:
+        yield f"captured {captured_s - deadline_s:.1f} s after the engine's own kill was due"
+    if verdict.kind not in scenario.classes:
+        yield f"judged {verdict.kind}, wanted {' or '.join(scenario.classes)}"
+    if scenario.culprits is not None and verdict.culprits.ranks != scenario.culprits:
+        yield f"blamed {list(verdict.culprits.ranks)}, wanted {list(scenario.culprits)}"
 
 
 def _is_at_work(loop: AgentLoop) -> bool:
@@ -218,7 +232,8 @@ def _is_at_work(loop: AgentLoop) -> bool:
     return any(engine.serving == "working" and engine.interval_s is not None for engine in seen)
 
 
-def _words(effect: AnyEffect) -> str:
+def words(effect: AnyEffect) -> str:
+    """One effect in a timeline."""
     match effect:
         case Suspected():
             return f"suspected: {effect.silence_s:.1f} s of silence, limit {effect.limit_s:.1f} s"

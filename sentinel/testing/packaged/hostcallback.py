@@ -1,0 +1,105 @@
+"""The drill of a hanging row-store read on the co-packaged engine, watched by the agent as it is installed.
+
+Two ranks serve streaming clients from a `legacy` row store; reads of rank 1 stop coming back. The agent has no
+configuration besides its state folder (and the time scale): it must have evidence of every rank before the engine's own
+watchdog kills, and name the rank.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from sentinel.model.effect import Judged, WriteBundle
+from sentinel.model.engine import Engine
+from sentinel.plumbing.clock import Clock
+from sentinel.plumbing.subprocesses import run_bounded
+from sentinel.testing.drill import BUNDLE_S, Outcome, outcome_of
+from sentinel.testing.packaged.engine import WATCHDOG_S, PackagedEngine
+from sentinel.testing.packaged.watching import Watch, timing
+from sentinel.testing.scenarios import Scenario
+
+WARM_S, VERDICT_S, REPORT_S = 120.0, 150.0, 60.0
+POLL_S = 0.1
+
+
+def _given_elsewhere(folder: Path, launcher: int) -> None:
+    del folder, launcher
+
+
+SCENARIO = Scenario(
+    name="hostcallback",
+    about="reads of rank 1's row store hang in the packaged engine (needs `make engine`)",
+    inject=_given_elsewhere,
+    classes=("hang.host_callback",),
+    culprits=(1,),
+    ranks=2,
+    watch_s=VERDICT_S,
+    watchdog_s=WATCHDOG_S,
+)
+
+
+@dataclass(slots=True)
+class HostCallbackDrill:
+    """Run once. Raises RuntimeError when the engine does not come up."""
+
+    clock: Clock
+    folder: Path
+    time_scale: float = 1.0
+
+    def run(self) -> Outcome:
+        """Launch, load, watch, stall, wait for the verdict and its bundle."""
+        engine = PackagedEngine(self.folder / "e", time_scale=self.time_scale)
+        sections = {"timing": found} if (found := timing(self.time_scale)) else {}
+        watch = Watch(self.folder / "agent", sections, engine.environ())
+        with engine.running(), watch.running(), engine.clients() as met:
+            seen = engine.seen()
+            if seen is None:
+                raise RuntimeError("the packaged engine runs and is not discovered; run `sentinel doctor`")
+            self._warm_up(watch, seen, met)
+            fault_s = self.clock.now().mono_s
+            engine.stall_reads()
+            self._until(VERDICT_S, lambda: self._is_judged(watch))
+            self._until(BUNDLE_S, lambda: watch.bundle(seen.root.pid) is not None)
+            bundle = watch.bundle(seen.root.pid)
+        events = [(round(at_s - fault_s, 3), effect) for at_s, effect in watch.effects() if effect.engine == seen.key]
+        outcome = outcome_of(SCENARIO, self.time_scale, events, "" if bundle is None else str(bundle))
+        return self._reported(msgspec.structs.replace(outcome, folder=str(self.folder)))
+
+    def _warm_up(self, watch: Watch, seen: Engine, met: Path) -> None:
+        """Until tokens arrive at clients and the agent knows the engine's pace."""
+
+        def warm() -> bool:
+            known = watch.engine(seen.root.pid, self.clock)
+            paced = known is not None and known.serving == "working" and known.interval_s is not None
+            return paced and " token" in met.read_text()
+
+        if not self._until(WARM_S, warm):
+            raise RuntimeError(f"the agent did not see the engine at work: {watch.said}")
+
+    def _is_judged(self, watch: Watch) -> bool:
+        kinds = {type(effect) for _, effect in watch.effects()}
+        return {WriteBundle, Judged} <= kinds
+
+    def _until(self, within_s: float, happened: Callable[[], bool]) -> bool:
+        until_s, waiting = self.clock.now().mono_s + within_s, threading.Event()
+        while not happened():
+            if self.clock.now().mono_s > until_s:
+                return False
+            waiting.wait(POLL_S)
+        return True
+
+    def _reported(self, outcome: Outcome) -> Outcome:
+        """With the HTML report of the bundle; one that cannot be written is a complaint."""
+        if not outcome.bundle:
+            return outcome
+        page = self.folder / "report.html"
+        argv = (sys.executable, "-m", "sentinel", "bundle", "report", outcome.bundle, "--html", str(page))
+        ran = run_bounded(argv, deadline_s=REPORT_S)
+        if ran.ok:
+            return msgspec.structs.replace(outcome, report=str(page))
+        why = f"no report: {ran.why or ran.said_last}"
+        return msgspec.structs.replace(outcome, complaints=(*outcome.complaints, why))

@@ -1,0 +1,120 @@
+"""`sentinel watch` as a child process in a drill: started, killed, started again; its words are read from its disk."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from sentinel.agent import bundling, status
+from sentinel.agent.incidents import Note
+from sentinel.agent.status import EngineStatus
+from sentinel.model.effect import AnyEffect
+from sentinel.plumbing.clock import Clock
+from sentinel.testing.packaged.namespaces import inside
+
+END_S = 40.0
+CAPTURE_BUDGET_S = 20.0
+
+
+def timing(time_scale: float) -> dict[str, Any]:
+    """The `timing` section of a drill. Tools need the time that they need, whatever the clocks are divided by."""
+    return {} if time_scale == 1.0 else {"time_scale": time_scale, "capture_budget_s": CAPTURE_BUDGET_S * time_scale}
+
+
+@dataclass(slots=True)
+class Watch:
+    """One watcher with a state folder and a configuration of its own below `folder`."""
+
+    folder: Path
+    settings: Mapping[str, Any]
+    environ: Mapping[str, str]
+    space: str = ""
+    process: "subprocess.Popen[bytes] | None" = None
+    _file: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._file = self.folder / "sentinel.yaml"
+
+    @property
+    def state(self) -> Path:
+        """Its state folder."""
+        return self.folder / "state"
+
+    def verb(self, *words: str) -> list[str]:
+        """The command line of a verb that works on this watcher's state."""
+        return [sys.executable, "-m", "sentinel", *words, "--config", str(self._file), "--state", str(self.state)]
+
+    def start(self) -> None:
+        """Begin, or begin again on the same state."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(yaml.safe_dump({"metrics": {"listen": ""}, **self.settings}))
+        argv = [*inside(self.space), *self.verb("watch")]
+        with (self.folder / "watch.log").open("ab") as log:
+            self.process = subprocess.Popen(argv, stderr=log, env=dict(self.environ), start_new_session=True)
+
+    def kill(self) -> None:
+        """SIGKILL, as the kernel would for want of memory."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, as an operator would."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(number)
+        try:
+            self.process.wait(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Watches while the block runs."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
+
+    @property
+    def said(self) -> str:
+        """The end of its log, for complaints."""
+        path = self.folder / "watch.log"
+        return path.read_text(errors="replace")[-2000:] if path.exists() else ""
+
+    def effects(self) -> list[tuple[float, AnyEffect]]:
+        """(monotonic seconds, effect) of all incidents that it keeps, in order."""
+        found = []
+        for record in (self.state / "incidents").glob("*/incident.jsonl"):
+            for line in record.read_bytes().splitlines():
+                with contextlib.suppress(msgspec.MsgspecError):
+                    note = msgspec.json.decode(line, type=Note)
+                    found.append((note.at.mono_s, note.effect))
+        return sorted(found, key=lambda one: one[0])
+
+    def engine(self, root_pid: int, clock: Clock) -> EngineStatus | None:
+        """What its status says about the engine with this root process."""
+        seen = status.read(self.state, clock.now())
+        engines = () if seen is None else seen.engines
+        return next((engine for engine in engines if engine.key.split(":")[1] == str(root_pid)), None)
+
+    def bundle(self, root_pid: int) -> Path | None:
+        """The bundle of an incident of that engine, once it is packed."""
+        return next(iter(sorted(self._incidents(root_pid, bundling.NAME))), None)
+
+    def evidence(self, root_pid: int) -> list[Path]:
+        """Files of evidence that were kept of incidents of that engine."""
+        return sorted(self._incidents(root_pid, "evidence/*"))
+
+    def _incidents(self, root_pid: int, below: str) -> Iterator[Path]:
+        yield from (self.state / "incidents").glob(f"*_{root_pid}_*/{below}")
