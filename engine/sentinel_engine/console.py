@@ -1,6 +1,7 @@
 """Where the command line speaks to people."""
 
 import argparse
+import contextlib
 import sys
 from typing import TextIO
 
@@ -11,5 +12,6 @@ def stream(options: argparse.Namespace) -> TextIO:
 
 
 def say(options: argparse.Namespace, text: str) -> None:
-    """Print a line for people, at once."""
-    print(text, file=stream(options), flush=True)
+    """Print a line for people, at once; a launch goes on when nobody listens any more."""
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=stream(options), flush=True)

@@ -142,7 +142,7 @@ def _process_table(engine: Engine, now: Stamp) -> Taken:
     """Who was who, as a process table: lets a bundle be judged without the agent that took it."""
     rows = ["    PID    PPID STAT COMMAND"]
     titles = {process.id.pid: process.title for process in engine.processes}
-    for pid in procfs.tree(engine.root.pid):
+    for pid in [pid for root in engine.roots for pid in procfs.tree(root.pid)]:
         fields, view = procfs.stat_fields(pid), procfs.view(pid)
         if fields is not None and len(fields) > 1:
             title = titles.get(pid) or ("" if view is None else view.title[:200])

@@ -8,7 +8,7 @@ Containers share the host's process table, so their engines are seen too; paths 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class Discovery:
         claimed = [(known.adapter, known.view) for known in self._known.values() if known.adapter and known.view]
         roots = [(adapter, view) for adapter, view in claimed if not self._has_root_above(view, adapter)]
         roots.sort(key=lambda root: root[1].id)
-        engines = tuple(self._engine(adapter, root) for adapter, root in roots)
+        engines = tuple(self._engine(adapter, together) for adapter, together in _by_launch(roots))
         self._engine_pids = {process.id.pid for engine in engines for process in engine.processes}
         return engines
 
@@ -114,27 +114,9 @@ class Discovery:
                     queue.append(child.id.pid)
         return family
 
-    def _engine(self, adapter: Adapter, root: ProcessView) -> Engine:
-        family = self._family(root)
-        root = self._described(root)
-        log, container = self._log_of(root), self._container_of(root.id.pid)
-        processes = []
-        for view in family:
-            place = adapter.place(view, family)
-            if place.role == "other" and view.id != root.id:
-                continue
-            processes.append(
-                EngineProcess(
-                    id=view.id,
-                    role=place.role,
-                    title=view.title[:200],
-                    rank=place.rank if place.rank is not None else _plain_rank(place.tags),
-                    tags=place.tags,
-                    log=log,
-                    nccl_debug_file=view.environ.get("NCCL_DEBUG_FILE") or root.environ.get("NCCL_DEBUG_FILE"),
-                    container=container,
-                )
-            )
+    def _engine(self, adapter: Adapter, roots: Sequence[ProcessView]) -> Engine:
+        root = self._described(roots[0])
+        processes = [process for each in roots for process in self._processes(adapter, each)]
         return Engine(
             key=f"{adapter.name}:{root.id.pid}:{root.id.started_ticks}",
             adapter=adapter.name,
@@ -144,6 +126,25 @@ class Discovery:
             deadline=adapter.deadline(root),
             world_size=adapter.world_size(root),
         )
+
+    def _processes(self, adapter: Adapter, root: ProcessView) -> Iterator[EngineProcess]:
+        family = self._family(root)
+        root = self._described(root)
+        log, container = self._log_of(root), self._container_of(root.id.pid)
+        for view in family:
+            place = adapter.place(view, family)
+            if place.role == "other" and view.id != root.id:
+                continue
+            yield EngineProcess(
+                id=view.id,
+                role=place.role,
+                title=view.title[:200],
+                rank=place.rank if place.rank is not None else _plain_rank(place.tags),
+                tags=place.tags,
+                log=log,
+                nccl_debug_file=view.environ.get("NCCL_DEBUG_FILE") or root.environ.get("NCCL_DEBUG_FILE"),
+                container=container,
+            )
 
     def _log_of(self, root: ProcessView) -> str | None:
         """The file or journal that stderr or stdout goes to, or the container's json-file; None for pipes."""
@@ -195,6 +196,21 @@ class Discovery:
             return []
         lines = (line.split(":", 2) for line in text.splitlines())
         return [(fields[0], fields[1], fields[2]) for fields in lines if len(fields) == 3]
+
+
+def _by_launch(roots: Sequence[tuple[Adapter, ProcessView]]) -> Iterator[tuple[Adapter, list[ProcessView]]]:
+    """Roots of one launch together, in their places; all others alone."""
+    launches: dict[str, list[tuple[int, ProcessView]]] = {}
+    owners: dict[str, Adapter] = {}
+    for adapter, root in roots:
+        launch = adapter.launch(root)
+        if launch is None:
+            yield adapter, [root]
+        else:
+            owners[launch[0]] = adapter
+            launches.setdefault(launch[0], []).append((launch[1], root))
+    for name, placed in launches.items():
+        yield owners[name], [root for _, root in sorted(placed, key=lambda one: (one[0], one[1].id))]
 
 
 def _is_systemds(number: str, controllers: str) -> bool:

@@ -6,7 +6,7 @@ from functools import partial
 from sentinel.agent.ring import Ring
 from sentinel.agent.source import Source
 from sentinel.agent.sources.block import BlockDevices
-from sentinel.agent.sources.engine_log import EngineLog
+from sentinel.agent.sources.engine_log import EngineLog, log_name
 from sentinel.agent.sources.environment import ProcessSettings
 from sentinel.agent.sources.gpu import Gpus
 from sentinel.agent.sources.kernel import KernelRecords
@@ -44,9 +44,9 @@ def host_sources(config: Config, ring: Ring) -> Iterator[Source]:
 def engine_sources(config: Config, engine: Engine, ring: Ring, wonders: Callable[[float], bool]) -> Built:
     """Name and builder of each source of an engine; `wonders` tells whether its load is worth a question."""
     wanted = config.sources
-    log = next((process.log for process in engine.processes if process.log), None)
-    if wanted.engine_log and log is not None:
-        yield f"log:{engine.key}", partial(EngineLog, engine, log, ring)
+    logs = dict.fromkeys(process.log for process in engine.processes if process.log)
+    for number, log in enumerate(logs if wanted.engine_log else ()):
+        yield log_name(engine, number), partial(EngineLog, engine, log, ring, number=number)
     if wanted.metrics and engine.url is not None:
         every_s = config.timing.scrape_every_s / config.timing.time_scale
         yield f"metrics:{engine.key}", partial(Metrics, engine, ring, every_s)

@@ -227,6 +227,6 @@ def matching(group: Group, engines: Iterable[Engine]) -> tuple[Engine, ...]:
 
 def everything_below(engine: Engine) -> tuple[ProcessId, ...]:
     """Every process of an engine, its unnamed children included, by identity."""
-    pids = set(procfs.tree(engine.root.pid)) if procfs.still_same(engine.root) else set()
+    pids = {pid for root in engine.roots if procfs.still_same(root) for pid in procfs.tree(root.pid)}
     found = {identity[0] for pid in pids if (identity := procfs.identity(pid)) is not None}
     return tuple(sorted(found | {process.id for process in engine.processes}))

@@ -64,7 +64,8 @@ class Adapter:
 
     `claims`: is this the root process of an engine? `place`: what is a descendant (all descendants given)?
     `deadline`: when does the engine kill itself, None when nothing would. `url`: where its HTTP API listens.
-    `world_size`: ranks over all hosts, None when the arguments do not say.
+    `world_size`: ranks over all hosts, None when the arguments do not say. `launch`: name of the launch that a root
+    belongs to and its place in it, where nodes may share a box; None when the root is an engine by itself.
     """
 
     name: Literal["sglang", "vllm", "packaged"]
@@ -74,6 +75,7 @@ class Adapter:
     url: Callable[[ProcessView], str | None]
     world_size: Callable[[ProcessView], int | None]
     load: LoadQuestion | None = None
+    launch: Callable[[ProcessView], tuple[str, int] | None] = lambda _root: None
 
 
 def number(text: str | None, otherwise: float) -> float:

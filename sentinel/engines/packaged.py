@@ -7,6 +7,8 @@ from sentinel.model.engine import KillDeadline
 from sentinel.model.observation import Tags
 
 WATCHDOG_S = 300.0
+INCARNATION = "SENTINEL_ENGINE_INCARNATION"
+"""Set by the launcher for every process of one launch, on all nodes."""
 _ROOTS = ("sentinel_engine.worker", "sentinel.testing.rehearsal")
 _MODULES = ("sentinel_engine", "sentinel.testing.rehearsal")
 
@@ -50,8 +52,17 @@ def world_size(root: ProcessView) -> int | None:
     return int(ranks) if ranks is not None and ranks.isdecimal() else None
 
 
+def launch(root: ProcessView) -> tuple[str, int] | None:
+    """Nodes of one launch that share a box are one engine, the head first; without the launcher a root is alone."""
+    incarnation, ranks = root.environ.get(INCARNATION), root.flag("--rank")
+    first = "" if ranks is None else ranks.partition(",")[0]
+    return (incarnation, int(first)) if incarnation and first.isdecimal() else None
+
+
 def _ours(process: ProcessView) -> bool:
     return any(word in _MODULES or word.startswith("sentinel_engine.") for word in process.argv[:5])
 
 
-ADAPTER = Adapter(name="packaged", claims=claims, place=place, deadline=deadline, url=url, world_size=world_size)
+ADAPTER = Adapter(
+    name="packaged", claims=claims, place=place, deadline=deadline, url=url, world_size=world_size, launch=launch
+)

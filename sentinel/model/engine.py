@@ -58,6 +58,12 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int | None = None
 
     @property
+    def roots(self) -> tuple[ProcessId, ...]:
+        """The root of each of its process trees: several where nodes of one launch share a box."""
+        others = (process.id for process in self.processes if process.role == "launcher" and process.id != self.root)
+        return (self.root, *others)
+
+    @property
     def ranks(self) -> tuple[EngineProcess, ...]:
         """Processes that run a model shard on this host."""
         return tuple(process for process in self.processes if process.role == "rank")

@@ -32,6 +32,22 @@ def test_a_running_engine_is_found_with_its_ranks_log_and_deadline(tmp_path: Pat
     assert all("nccl.%h.%p" in str(process.nccl_debug_file) for process in found.ranks)
 
 
+def test_nodes_of_one_launch_that_share_a_box_are_one_engine(tmp_path: Path) -> None:
+    """If false, an engine in two namespaces would be two halves, and neither would show which rank keeps the other."""
+    tree = ProcTree(tmp_path)
+    for pid, rank, launch in ((100, 1, "a"), (200, 0, "a"), (300, 0, "b")):
+        words = f"python3 -m sentinel_engine.worker --rank {rank} --role launcher --port {30000 + pid}"
+        tree.start(pid, 1, *words.split(), environ=f"SENTINEL_ENGINE_INCARNATION={launch}", log=f"/log/{pid}")
+        tree.start(pid + 1, pid, *f"python3 -m sentinel_engine.worker --role rank --rank {rank}".split())
+    first, second = Discovery(proc=tmp_path).scan()
+
+    assert (first.root.pid, first.url) == (200, "http://127.0.0.1:30200")
+    assert sorted((process.id.pid, process.rank) for process in first.ranks) == [(101, 1), (201, 0)]
+    assert [root.pid for root in first.roots] == [200, 100]
+    assert len({process.log for process in first.processes}) == 2
+    assert (second.root.pid, len(second.ranks)) == (300, 1)
+
+
 def test_a_rank_that_dies_is_missing_from_the_next_scan(tmp_path: Path) -> None:
     """If false, the death of a rank would be noticed only by the silence that follows."""
     with rehearsal(tmp_path) as engine:

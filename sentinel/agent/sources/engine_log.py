@@ -29,13 +29,24 @@ PIECES_PER_POLL = 4
 QUIET_S = 2.0
 
 
+def log_name(engine: Engine, number: int) -> str:
+    """Name of the source of one of an engine's logs."""
+    return f"log:{number}:{engine.key}" if number else f"log:{engine.key}"
+
+
 class EngineLog:
-    """Says what the log says. Lines that arrive are stamped with their arrival; history keeps its printed times."""
+    """Says what the log says. Lines that arrive are stamped with their arrival; history keeps its printed times.
+
+    `number` tells the logs of an engine apart whose nodes share this box; the head's is 0.
+    """
 
     every_s = 0.5
 
-    def __init__(self, engine: Engine, log: str, ring: Ring, journal: Sequence[str] = COMMAND) -> None:
-        self.name = f"log:{engine.key}"
+    def __init__(
+        self, engine: Engine, log: str, ring: Ring, journal: Sequence[str] = COMMAND, *, number: int = 0
+    ) -> None:
+        self.name = log_name(engine, number)
+        self._kept_as = f"engine{number or ''}-{engine.root.pid}.log"
         self._engine, self._ring = engine, ring
         in_journal = log.startswith(PREFIX)
         self._tail = JournalFollow(log.removeprefix(PREFIX), journal) if in_journal else Tail(Path(log))
@@ -64,7 +75,7 @@ class EngineLog:
             if self._unframer is None:
                 self._start(data, now)
             assert self._unframer is not None
-            self._ring.write(f"engine-{self._engine.root.pid}.log", data, now.mono_s)
+            self._ring.write(self._kept_as, data, now.mono_s)
             yield from self._parsed(self._unframer.feed(data), self._arrival_s(now))
             self._flush_at_s = now.mono_s + QUIET_S
         if quiet and self._flush_at_s is not None and now.mono_s >= self._flush_at_s:

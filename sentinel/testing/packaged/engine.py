@@ -73,7 +73,12 @@ class PackagedEngine:
 
     def prepare(self) -> None:
         """Write the cluster file and the slices of the row store."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run_folder.mkdir(parents=True)
+        if self.spaces is not None:
+            # A group's store is one folder on a host, and both nodes are on this one.
+            other = self.folder / "two" / self.name
+            other.mkdir(parents=True)
+            (other / "run").symlink_to(self.run_folder)
         (self.folder / "token").touch(mode=0o600)
         (self.folder / "token").write_text(self._token)
         self.cluster.write_text(self._cluster())
