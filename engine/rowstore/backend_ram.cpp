@@ -8,11 +8,19 @@
 namespace rs {
 namespace {
 
-constexpr uint32_t kAhead = 16;  // rows whose cache lines are on their way; a power of two
+constexpr uint32_t kBlock = 512;  // rows whose addresses are translated together
+constexpr uint32_t kAhead = 8;    // rows whose cache lines are on their way
 
 void prefetch_row(const RowFormat& format, const RowView& row) {
   for (uint32_t line = 0; line < format.code_bytes; line += 64) __builtin_prefetch(row.codes + line);
   __builtin_prefetch(row.scales);
+}
+
+// Loads that nobody waits for: their address translations overlap, those of prefetches hardly do.
+// A loop of its own, because a processor looks no further ahead than a few hundred instructions.
+void touch(const RowView* rows, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i)
+    if (rows[i].codes) (void)*static_cast<const volatile uint8_t*>(rows[i].codes);
 }
 
 }  // namespace
@@ -102,27 +110,29 @@ uint32_t RamBackend::gather(Lane& lane, rs_request& request, uint64_t) {
   if (t == tables.size()) return RS_BAD_ID;
   const Table& table = *tables[t];
   const uint8_t* image = images_[t].data();
-  RowView ahead[kAhead];  // a null address is padding
+  RowView rows[kBlock];  // a null address is padding
   uint32_t present = 0;
-  // Row i is copied while the lines of the rows after it are on their way.
-  const auto copy = [&](uint32_t i) {
-    const RowView& row = ahead[i % kAhead];
-    if (row.codes) copy_row(table.format(), lane.out, i, row);
-    else zero_row(context_, lane, i);
-    present += row.codes != nullptr;
-  };
-  for (uint32_t i = 0; i < request.count; ++i) {
-    if (i >= kAhead) copy(i - kAhead);
-    RowView& row = ahead[i % kAhead];
-    row = {nullptr, nullptr};
-    if (request.ids[i] < 0) continue;
-    const int64_t local = table.ranges().local(request.ids[i]);
-    if (local < 0) return RS_BAD_ID;
-    row = table.row_in_image(image, uint64_t(local));
-    prefetch_row(table.format(), row);
+  for (uint32_t from = 0; from < request.count; from += kBlock) {
+    const uint32_t count = std::min(kBlock, request.count - from);
+    for (uint32_t i = 0; i < count; ++i) {
+      rows[i] = {nullptr, nullptr};
+      const int64_t id = request.ids[from + i];
+      if (id < 0) continue;
+      const int64_t local = table.ranges().local(id);
+      if (local < 0) return RS_BAD_ID;
+      rows[i] = table.row_in_image(image, uint64_t(local));
+    }
+    touch(rows, count);
+    // Row i is copied while the lines of the rows after it are on their way.
+    for (uint32_t i = 0; i < count + kAhead; ++i) {
+      if (i < count && rows[i].codes) prefetch_row(table.format(), rows[i]);
+      if (i < kAhead) continue;
+      const RowView& row = rows[i - kAhead];
+      if (row.codes) copy_row(table.format(), lane.out, from + i - kAhead, row);
+      else zero_row(context_, lane, from + i - kAhead);
+      present += row.codes != nullptr;
+    }
   }
-  for (uint32_t i = request.count - std::min(request.count, kAhead); i < request.count; ++i)
-    copy(i);
   request.hits = request.unique = present;
   return RS_OK;
 }
