@@ -8,6 +8,7 @@ import asyncio
 import codecs
 import json
 import logging
+import signal
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
@@ -35,6 +36,8 @@ Pieces = AsyncGenerator[tuple[str, str, dict[str, int]], None]
 
 HEALTH_TIMEOUT_S = 20.0
 CONTROL_TIMEOUT_S = 120.0
+WARM_UP_TRIES = 5
+WARM_UP_EVERY_S = 0.5
 SWITCHABLE = ("nvme", "ram", "legacy")
 LATENCIES_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 GAUGES = ("num_running_reqs", "num_queue_reqs", "num_used_tokens", "token_usage",
@@ -100,11 +103,19 @@ class Api:
         ]
 
     async def warm_up(self) -> None:
-        """Generate one token; only then is the engine ready."""
+        """Generate one token; only then is the engine ready. Without one, this process ends."""
         await self.backend.connect()
-        await self._one_token("WARM_UP")
-        self.ready = True
-        say("", "The server is fired up and ready to roll!")
+        for tries_left in reversed(range(WARM_UP_TRIES)):
+            try:
+                await self._one_token("WARM_UP")
+            except Refused as error:
+                say("", f"Warm-up failed: {error}; {tries_left} tries left")
+                await asyncio.sleep(WARM_UP_EVERY_S)
+            else:
+                self.ready = True
+                say("", "The server is fired up and ready to roll!")
+                return
+        signal.raise_signal(signal.SIGTERM)
 
     async def completions(self, request: Request) -> Response:
         """`/v1/completions`."""
