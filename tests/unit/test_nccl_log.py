@@ -247,7 +247,7 @@ def test_wherever_a_call_is_cut_it_is_taken_for_lost_and_not_for_one_that_was_no
 
 def test_a_last_note_without_its_line_end_takes_nothing_from_the_calls() -> None:
     """False in production: counts that are whole would weigh nothing."""
-    for note in ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "comm 0x55d0c8e3b2a0 rank 0 nranks 16 - Destroy COMPLETE"):
+    for note in ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", "comm 0x55d0c8e3b2a0 rank 0 - Abort COMPLETE"):
         (seen,) = calls(read(f"{PREFIX}{CALL.format(0)}\n" * 9 + PREFIX + note))
         assert "tail" not in seen.missing
 
