@@ -32,7 +32,7 @@ from sentinel.collectors import agent_notes
 from sentinel.config import Config
 from sentinel.core.agent import AgentCore, silence_seen
 from sentinel.core.rules import Rule
-from sentinel.metrics.tally import Snapshot
+from sentinel.metrics.tally import Snapshot, merged
 from sentinel.model.effect import AnyEffect, Recovered, StartCapture, Suspected, WriteBundle
 from sentinel.model.engine import Engine, ProcessId
 from sentinel.model.event import AnyEvent, CaptureEnded, EngineGone, EngineSeen, Observed, OpenIncident, Started, Tick
@@ -62,7 +62,8 @@ NAP_MIN_S = 0.02
 class AgentLoop:
     """Owns all parts of the agent. `run` until `stop` is set; `turn` is one round, for tests and the view.
 
-    `only_root`: pid of the one engine to watch, for a drill beside engines that are none of its business.
+    `beside`: snapshots of what works beside the loop, for the same page. `only_root`: pid of the one engine to watch,
+    for a drill beside engines that are none of its business.
     """
 
     config: Config
@@ -79,6 +80,7 @@ class AgentLoop:
     figures: Figures = field(default_factory=Figures)
     measured: Snapshot | None = None
     measurers: list[Callable[[Snapshot], None]] = field(default_factory=list)
+    beside: list[Callable[[], Snapshot | None]] = field(default_factory=list)
     _journal: Journal = field(init=False)
     _ring: Ring = field(init=False)
     _incidents: Incidents = field(init=False)
@@ -372,7 +374,8 @@ class AgentLoop:
         limits = self.config.limits
         limit_bytes = limits.incidents_kept * limits.incident_bytes
         kept_bytes = self._bundling.kept_bytes
-        self.measured = self.figures.snapshot(latest, self.gather, self._troubles(), kept_bytes, limit_bytes)
+        own = self.figures.snapshot(latest, self.gather, self._troubles(), kept_bytes, limit_bytes)
+        self.measured = merged(own, *(told for ask in self.beside if (told := ask()) is not None))
         for measurer in self.measurers:
             measurer(self.measured)
 

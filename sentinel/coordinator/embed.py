@@ -18,6 +18,7 @@ from sentinel.agent.loop import AgentLoop
 from sentinel.agent.status import ourselves
 from sentinel.bus.bus import BusDown
 from sentinel.bus.embedded import EmbeddedBus
+from sentinel.coordinator.figures import ClusterFigures, unavailable
 from sentinel.coordinator.hand import Hand
 from sentinel.coordinator.leader import Leader
 from sentinel.coordinator.ledger import DiskLedger, LedgerError
@@ -44,6 +45,7 @@ class Coordinated:
     uplink: Uplink
     worker: Worker
     notifier: Notifier
+    figures: ClusterFigures
     stop: threading.Event = field(default_factory=threading.Event)
     _trouble: str = ""
 
@@ -54,12 +56,13 @@ class Coordinated:
             self.turn()
 
     def turn(self) -> None:
-        """One round: report, lead, obey, tell."""
+        """One round: report, lead, obey, tell, count."""
         now = self.loop.clock.now()
         self.uplink.turn(now)
         self.leader.turn(now)
         self.hand.turn(now.mono_s)
         self.notifier.turn(now.mono_s)
+        self.figures.look(now, self.hand.fence.epoch_max)
         troubles = (self.uplink.trouble, self.leader.trouble, self.hand.trouble)
         trouble = "; ".join(filter(None, troubles))
         if trouble != self._trouble:
@@ -78,8 +81,10 @@ def coordinating(loop: AgentLoop, found: Coordination, rules: Sequence[Rule]) ->
         together = build(loop, found, rules, host)
     except (BusDown, LedgerError) as error:
         structlog.get_logger().error("coordination_unavailable", why=str(error))
+        loop.beside.append(unavailable)
         yield None
         return
+    loop.beside.append(lambda: together.figures.measured)
     thread = threading.Thread(target=together.run, name="coordinator", daemon=True)
     thread.start()
     try:
@@ -127,7 +132,8 @@ def build(loop: AgentLoop, found: Coordination, rules: Sequence[Rule], host: str
     uplink = Uplink(
         host, mine, bus, loop.clock, worker, lambda: loop.latest, lambda: hand.fence.epoch_max, name, time_scale=scale
     )  # fmt: skip
-    return Coordinated(loop, bus, leader, hand, uplink, worker, Notifier(bus, found.coordinator))
+    notifier = Notifier(bus, found.coordinator)
+    return Coordinated(loop, bus, leader, hand, uplink, worker, notifier, ClusterFigures(leader, notifier))
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from sentinel.model.stamp import Stamp
 PENDING_MAX = 1_000
 IDLE_SAVE_S = 60.0
 HolderGone = Callable[[str], bool]
+Listener = Callable[[Stamp, AnyClusterEffect], None]
 _EVIDENCE = msgspec.json.Decoder(tuple[AnyObservation, ...])
 
 
@@ -49,7 +50,10 @@ class StoodDown(Exception):
 
 @dataclass(slots=True)
 class Leader:
-    """Call `turn` every tick. `holder_gone` tells whether the process that holds the lease has certainly ended."""
+    """Call `turn` every tick. `holder_gone` tells whether the process that holds the lease has certainly ended.
+
+    Listeners hear every effect once it was carried out.
+    """
 
     me: str
     bus: Bus
@@ -63,6 +67,10 @@ class Leader:
     time_scale: float = 1.0
     core: ClusterCore | None = None
     trouble: str = ""
+    listeners: list[Listener] = field(default_factory=list)
+    renewed: Stamp | None = None
+    transitions: int = 0
+    renew_failures: int = 0
     _beat: int = 0
     _state_revision: int = 0
     _saved: bytes = b""
@@ -91,6 +99,7 @@ class Leader:
             self.trouble = ""
         except BusDown as error:
             self.trouble = str(error)
+            self.renew_failures += self.leading
             if self.watch.blind(now.mono_s) == "stand_down":
                 self._stand_down()
         except StoodDown as why:
@@ -122,9 +131,11 @@ class Leader:
             self.bus.write(LEASE, msgspec.json.encode(lease), revision)
         except Conflict as error:
             if self.watch.leading:
+                self.renew_failures += 1
                 raise StoodDown("somebody else changed the lease") from error
             return
         self.watch.took(now.mono_s, lease)
+        self.renewed = now
         self._beat = lease.beat
 
     def _lead(self, now: Stamp, epoch: int) -> None:
@@ -141,6 +152,7 @@ class Leader:
         self._counts, self._after = {}, {ACKS: 0, ORDERS: 0 if state is None else state.orders_after}
         self._orders_before = self._newest_order()
         self._pending.clear()
+        self.transitions += 1
         self.core = ClusterCore(self.rules)
         self.core.step(Leading(
             at=now, epoch=epoch, limits=self.limits, delays=self.delays, groups=self.groups, state=state
@@ -154,6 +166,7 @@ class Leader:
 
     def _stand_down(self) -> None:
         self.watch.stood_down()
+        self.transitions += self.core is not None
         self.core = None
 
     def _hear(self, now: Stamp, core: ClusterCore) -> None:
@@ -194,6 +207,8 @@ class Leader:
                 case Answered():
                     self.bus.append(ANSWERS, msgspec.json.encode(effect), effect.order.id)
             self._pending.popleft()
+            for listener in self.listeners:
+                listener(now, effect)
             if isinstance(effect, ReadEvidence):
                 by_host = self._evidence(effect.digests)
                 answer = EvidenceRead(at=now, group=effect.group, incident=effect.incident, by_host=by_host)

@@ -70,6 +70,7 @@ class Notifier:
     settings: Coordinator
     tries: int = TRIES
     backoff_s: float = BACKOFF_S
+    sent: int = 0
     failed: int = 0
     _after: int = 0
     _jobs: "queue.Queue[tuple[Notify, Told] | None]" = field(default_factory=lambda: queue.Queue(QUEUE_MAX))
@@ -129,6 +130,7 @@ class Notifier:
         for attempt in range(self.tries):
             why = post(Path(place.url_file), body)
             if not why:
+                self.sent += 1
                 return
             if self._stop.wait(self.backoff_s * 2**attempt):
                 break

@@ -74,7 +74,7 @@ FAST_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SLOW_S = (5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1800.0)
 
 ENGINE = Label(name="engine", bound=64)
-LOOP = exact("loop", "turn", "discovery")
+LOOP = exact("loop", "turn", "discovery", "coordinator")
 AGENT_STATE = exact("state", "watching", "degraded", "blind")
 SERVING = exact("state", "starting", "working", "idle", "paused", "closing", "unknown")
 PHASE = exact("phase", "watching", "suspected", "capturing", "judged")
@@ -97,6 +97,20 @@ XID = closed("xid", "13", "31", "32", "43", "45", "48", "61", "62", "63", "64", 
              "95", "109", "119", "120", "121", "122", "136", "140", "143", "144", "145", "149", "154")  # fmt: skip
 RESOURCE = exact("resource", "cpu", "memory", "io")
 STORE_MODE = closed("mode", "none", "nvme", "ram", "legacy")
+GROUP = Label(name="group", bound=64)
+NODE = Label(name="node", bound=64)
+GLOBAL = "_global"
+"""What stands for all groups together where a group is named."""
+NODE_STATE = exact("state", "healthy", "suspect", "unknown", "maintenance")
+GROUP_STATE = exact("state", "calm", "suspected", "capturing", "reading", "judged", "acting", "proving", "halted")
+SEVERITY = exact("severity", "info", "warning", "critical")
+STEP = exact("phase", "fits", "capture", "ask", "stop", "start", "ready", "prove")
+RESTART_REASON = closed("reason", "ordered", "hang", "crash", "fault")
+GUARD = closed(
+    "guard", "supervisor", "breaker", "maintenance", "concurrency", "blind", "budget", "cooldown", "store", "toggle",
+    "paused", "policy", "approval", "disagreement", "starved", "jumped", "young", "long_phase", "hold", "verdict",
+    "confidence", "remedy",
+)  # fmt: skip
 
 
 def _gauge(name: str, text: str, *labels: Label, unit: Literal["", "seconds", "bytes", "ratio"] = "") -> Metric:
@@ -188,6 +202,46 @@ WORK: tuple[Metric, ...] = (
            unit="ratio"),
 )  # fmt: skip
 
+LEAD: tuple[Metric, ...] = (
+    _gauge("sentinel_coordinator_leader", "1 while this process coordinates; 0 while it stands by or cannot."),
+    _gauge("sentinel_coordinator_epoch", "Epoch of the lease as this process last read it."),
+    _gauge("sentinel_coordinator_lease_last_renew_timestamp_seconds", "When this process last wrote the lease.",
+           unit="seconds"),
+    _counter("sentinel_coordinator_transitions_total", "Times that this process began or ceased to coordinate."),
+    _counter("sentinel_coordinator_lease_renew_failures_total",
+             "Times that the holder of the lease could not read or write it."),
+    _counter("sentinel_notifications_total", "Notices that reached a configured place."),
+    _counter("sentinel_notification_failures_total", "Notices that were given up after all tries."),
+    _gauge("sentinel_fencing_epoch", "Highest epoch that this host ever obeyed."),
+)  # fmt: skip
+
+GROUPS: tuple[Metric, ...] = (
+    _gauge("sentinel_nodes", "Hosts of all groups, by how well they are heard.", NODE_STATE),
+    _gauge("sentinel_node_last_heartbeat_timestamp_seconds", "When a host was last heard.", NODE, unit="seconds"),
+    _gauge("sentinel_groups", "Groups by where they stand.", GROUP_STATE),
+    _gauge("sentinel_group_store_modes", "Different row-store modes that the hosts of a group report.", GROUP),
+    _gauge("sentinel_paused", "1 while a pause forbids acting."),
+    _gauge("sentinel_restart_breaker_open", "1 while a breaker forbids acting on a group; _global stands for all.",
+           GROUP),
+    _gauge("sentinel_restart_budget_remaining", "Restarts of a group that may still be begun in the window.", GROUP),
+    _gauge("sentinel_incidents_open", "Groups with an open incident; info until it is judged.", SEVERITY),
+    _counter("sentinel_incidents_total", "Incidents of groups that were judged, by the first verdict.", CAUSE,
+             SEVERITY),
+    _seconds("sentinel_group_incident_duration_seconds", "From the suspicion to the end of a judged incident.", SLOW_S),
+    _counter("sentinel_classifications_total", "Verdicts about groups.", CAUSE,
+             exact("confidence", "low", "medium", "high")),
+    _counter("sentinel_verdict_feedback_total", "What people said about verdicts.",
+             exact("verdict", "confirmed", "false_alarm")),
+    _counter("sentinel_restarts_total", "Restarts whose every step was acknowledged, by kind of cause.", GROUP,
+             RESTART_REASON),
+    _seconds("sentinel_restart_phase_duration_seconds",
+             "How long a host took for a step of a restart; stop includes its proof, prove is the wait for progress.",
+             SLOW_S, STEP),
+    _counter("sentinel_actions_suppressed_total", "Times that a guard newly stood against acting on a judged incident.",
+             GUARD),
+)  # fmt: skip
+
 AGENT: tuple[Metric, ...] = (*ITSELF, *ENGINES, *WORK)
-BY_NAME = {metric.name: metric for metric in AGENT}
-assert len(BY_NAME) == len(AGENT), "a metric is declared twice"
+COORDINATOR: tuple[Metric, ...] = (*LEAD, *GROUPS)
+BY_NAME = {metric.name: metric for metric in (*AGENT, *COORDINATOR)}
+assert len(BY_NAME) == len(AGENT) + len(COORDINATOR), "a metric is declared twice"

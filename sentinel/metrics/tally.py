@@ -1,8 +1,9 @@
-"""Counters and histograms of one process. Only the agent's own loop writes here, so that nothing needs a lock."""
+"""Counters and histograms. Each tally is written by one thread alone, so that nothing needs a lock."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from sentinel.metrics.registry import BY_NAME, Metric
 
@@ -89,6 +90,16 @@ def gauges(found: Mapping[str, Mapping[Values, float]]) -> Iterator[Series]:
             key = admitted_values(metric, values)
             admitted[key] = admitted.get(key, 0.0) + value
         yield Series(metric, tuple(admitted.items()))
+
+
+def merged(*snapshots: Snapshot) -> Snapshot:
+    """Several snapshots as one page: a metric that more than one of them has becomes one family."""
+    found: dict[str, Series] = {}
+    for series in chain.from_iterable(snapshots):
+        known = found.get(series.metric.name)
+        samples = series.samples if known is None else (*known.samples, *series.samples)
+        found[series.metric.name] = Series(series.metric, samples)
+    return tuple(found.values())
 
 
 def admitted_values(metric: Metric, values: Values) -> Values:

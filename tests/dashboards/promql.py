@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import promql_parser
 
-from sentinel.metrics.registry import AGENT, Metric
+from sentinel.metrics.registry import BY_NAME, Metric
 
-SERIES: dict[str, Metric] = {sample: metric for metric in AGENT for sample in metric.samples}
+SERIES: dict[str, Metric] = {sample: metric for metric in BY_NAME.values() for sample in metric.samples}
 """Every series that Sentinel itself exposes."""
 
 OTHERS = re.compile(r"up|scrape_duration_seconds|DCGM_FI_(DEV|PROF)_[A-Z_]+|node_[a-zA-Z_]+|(sglang|vllm)[:_][a-z_]+")

@@ -23,6 +23,7 @@ import yaml
 from dashboards.build import FOLDER as BOARDS
 from sentinel.agent import procfs
 from sentinel.collectors.rowstore_page import MAGIC, PAGE_BYTES, VERSION
+from sentinel.metrics.registry import COORDINATOR
 from sentinel.testing.ports import free_port
 from tests.agent.engines import Rehearsal, rehearsal
 from tests.agent.targets import eventually, stop
@@ -32,6 +33,7 @@ from tests.dashboards.test_boards import expressions
 from tests.dashboards.test_rules import ALERTS, RECORDED, RULES
 from tests.tidy.sources import ROOT
 
+OF_GROUPS = {sample for metric in COORDINATOR for sample in metric.samples}
 NEEDED = ("prometheus", "prometheus-alertmanager")
 pytestmark = [
     pytest.mark.timeout(420),
@@ -157,17 +159,22 @@ def row_store_page(folder: Path, pid: int) -> None:
     (folder / "rank0").write_bytes(header.ljust(PAGE_BYTES, b"\0"))
 
 
-def agent_queries() -> dict[str, str]:
-    """Every expression of boards and recording rules that asks only for what the agent exposes, as it would be sent."""
+def own_queries(*, of_groups: bool) -> dict[str, str]:
+    """Every expression of boards and recording rules that asks only for what we expose, as it would be sent.
+
+    `of_groups`: those that ask for a series of the coordinator, or those that do not.
+    """
     boards = (json.loads(path.read_text()) for path in sorted(BOARDS.iterdir()))
     found = [
         *(rule["expr"] for rule in RULES if "record" in rule),
         *(e for board in boards for e in expressions(board)),
     ]
+    asked = {expression: {selector.name for selector in selectors(filled(expression))} for expression in found}
     return {
         expression: filled(expression)
-        for expression in found
-        if {selector.name for selector in selectors(filled(expression))} <= SERIES.keys() | RECORDED
+        for expression, names in asked.items()
+        if names <= SERIES.keys() | RECORDED
+        and bool(names & OF_GROUPS) == of_groups
         and not any(name.startswith("gpu:") for name in RECORDED if name in expression)
     }
 
@@ -209,10 +216,10 @@ def test_every_query_has_data_and_the_alert_reaches_the_pager(tmp_path: Path, mo
         stop(engine.engine().ranks[1].id.pid)
         eventually(lambda: monitored.result(f'sentinel_stall_active{{engine="{name}", cause="hang.stopped"}} == 1'))
         page = wait_for(monitored, "/pager", "SentinelEngineStalled")
-        empty = [written for written, sent in agent_queries().items() if not monitored.result(sent)]
+        empty = [written for written, sent in own_queries(of_groups=False).items() if not monitored.result(sent)]
         loaded = {rule["name"] for group in monitored.ask("rules")["groups"] for rule in group["rules"]}
 
-    assert len(agent_queries()) > 50
+    assert len(own_queries(of_groups=False)) > 50
     assert empty == []
     assert page["labels"]["engine"] == name and name in page["annotations"]["summary"]
     assert loaded == ALERTS.keys() | RECORDED

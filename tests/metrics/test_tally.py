@@ -6,7 +6,7 @@ from sentinel.agent.figures import Figures, labels
 from sentinel.agent.status import EngineStatus
 from sentinel.metrics.exposition import encode
 from sentinel.metrics.registry import AGENT, BY_NAME
-from sentinel.metrics.tally import Tally, Values, gauges
+from sentinel.metrics.tally import Tally, Values, gauges, merged
 from sentinel.model.stamp import Stamp
 from tests.metrics.scrapes import OPENMETRICS, samples, value
 
@@ -17,7 +17,7 @@ def page(tally: Tally) -> str:
 
 def test_every_metric_follows_the_conventions() -> None:
     """If false, a dashboard that assumes seconds shows bytes, or a query on a counter finds a gauge."""
-    for metric in AGENT:
+    for metric in BY_NAME.values():
         assert metric.name.startswith(("sentinel_", "process_")), metric.name
         assert (metric.kind == "counter") == metric.name.endswith("_total"), metric.name
         assert (metric.kind == "info") == metric.name.endswith("_info"), metric.name
@@ -80,6 +80,15 @@ def test_gauges_that_become_other_are_added_up() -> None:
     assert value(list(samples(text)), "sentinel_store_mode", mode="other") == 3
 
 
+def test_two_snapshots_with_a_metric_in_common_are_one_family() -> None:
+    """If false, a page of two parts names a metric twice and is refused as a whole."""
+    name = "sentinel_loop_last_tick_timestamp_seconds"
+    page = merged(*(tuple(gauges({name: {(loop,): 1.0}})) for loop in ("turn", "coordinator")))
+    found = list(samples(encode(page, OPENMETRICS)[0].decode()))
+
+    assert len(page) == 1 and {sample.labels["loop"] for sample in found} == {"turn", "coordinator"}
+
+
 def test_the_name_of_an_engine_survives_its_restart() -> None:
     """If false, every restart would be a new engine on every board, and an alert would never resolve."""
 
@@ -102,4 +111,4 @@ def test_figures_can_count_every_metric_that_is_declared_as_a_count() -> None:
     figures.turned(Stamp(mono_ns=0, wall_ns=0, boot_id=""), "turn", 0.0, 0.0)
     counted = {series.metric.name for series in figures.tally.series()}
 
-    assert counted == {metric.name for metric in BY_NAME.values() if metric.kind in ("counter", "histogram")}
+    assert counted == {metric.name for metric in AGENT if metric.kind in ("counter", "histogram")}
