@@ -21,9 +21,9 @@ class Variant:
     """One way through the drill, with its expectations.
 
     `policy`, `store`: settings laid over those of the drill. `obstacle`: what the drill puts in the way. `victim` is
-    killed in `phase` and started again. `ends`: how the incident has to end, and with `closings` how many have to;
-    `guard`: the one reason that must stand against acting. `stops`: outcomes of the commands to stop. `launches`: of the
-    engine, the first included. `says`: words that a notice must have.
+    killed in `phase` and started again. `ends`: how the incident has to end; `closings`: how many have to; `guard`: the
+    one reason that must stand against acting; `says`: words that a notice must have. `stops`: outcomes of the commands
+    to stop. `launches`: of the engine, the first included.
     """
 
     name: str
