@@ -5,7 +5,7 @@ file. Unknown keys are errors that name the nearest known one; values that could
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return Path(given) if given else Path(self.folders.state) / name
 
 
-SECTIONS = {"timing": Timing, "folders": Folders, "sources": Sources, "limits": Limits, "metrics": Metrics}
+SECTIONS: Mapping[str, type[msgspec.Struct]] = {
+    "timing": Timing,
+    "folders": Folders,
+    "sources": Sources,
+    "limits": Limits,
+    "metrics": Metrics,
+}
 
 COORDINATION = frozenset({"groups", "policy", "delays", "coordinator"})
 """Sections of the same file that `sentinel/groups.py` reads."""
@@ -132,7 +138,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] | None = None) -> 
         for section, key, value in _from_file(source):
             values[section][key] = value
             origins[f"{section}.{key}"] = str(source)
-    for name, section, key, text in _from_environ(os.environ if environ is None else environ):
+    for name, section, key, text in from_environ(os.environ if environ is None else environ, SECTIONS):
         values[section][key] = yaml.safe_load(text)
         origins[f"{section}.{key}"] = name
     try:
@@ -184,23 +190,27 @@ def _from_file(path: Path) -> Iterator[tuple[str, str, Any]]:
         if section in COORDINATION:
             continue
         if section not in SECTIONS:
-            raise ConfigError(f"{path}: {section} is not a section{_hint(str(section), SECTIONS)}")
+            known = (*SECTIONS, *COORDINATION)
+            raise ConfigError(f"{path}: {section} is not a section{hint(str(section), known)}")
         if not isinstance(keys, dict):
             raise ConfigError(f"{path}: {section} needs keys below it")
-        known = SECTIONS[section].__struct_fields__
+        keys_known = SECTIONS[section].__struct_fields__
         for key, value in keys.items():
-            if key not in known:
-                raise ConfigError(f"{path}: {section}.{key} is not a setting{_hint(str(key), known)}")
+            if key not in keys_known:
+                raise ConfigError(f"{path}: {section}.{key} is not a setting{hint(str(key), keys_known)}")
             yield section, key, value
 
 
-def _from_environ(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+def from_environ(
+    environ: Mapping[str, str], sections: Mapping[str, type[msgspec.Struct]]
+) -> Iterator[tuple[str, str, str, str]]:
+    """(variable, section, key, text) of every setting in the environment. Raises ConfigError for unknown keys."""
     for name, text in sorted(environ.items()):
         prefix, _, rest = name.partition("_")
         section, _, key = rest.lower().partition("_")
-        if prefix == "SENTINEL" and section in SECTIONS:
-            if key not in SECTIONS[section].__struct_fields__:
-                raise ConfigError(f"{name}: not a setting{_hint(key, SECTIONS[section].__struct_fields__)}")
+        if prefix == "SENTINEL" and section in sections:
+            if key not in sections[section].__struct_fields__:
+                raise ConfigError(f"{name}: not a setting{hint(key, sections[section].__struct_fields__)}")
             yield name, section, key, text
 
 
@@ -231,6 +241,7 @@ def _check_metrics(metrics: Metrics) -> None:
         )
 
 
-def _hint(word: str, known: Any) -> str:
+def hint(word: str, known: Iterable[str]) -> str:
+    """Words that name the nearest known one; empty when none is near."""
     close = get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

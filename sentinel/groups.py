@@ -4,14 +4,17 @@ Read from the sections `groups`, `policy`, `delays` and `coordinator` of `sentin
 is watched and never touched.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import yaml
+from msgspec.inspect import DictType, StructType, Type, UnionType, VarTupleType, type_info
 
-from sentinel.config import COORDINATION, read_sections, source_of
+from sentinel.config import COORDINATION, from_environ, hint, read_sections, source_of
 from sentinel.model.cluster import Delays, Limits
 from sentinel.model.group import GroupSpec
 
@@ -86,27 +89,52 @@ class Coordination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     coordinator: Coordinator = Coordinator()
 
 
-def load_coordination(path: Path | None = None) -> Coordination:
-    """The sections about groups of a configuration file. Raises ConfigError and GroupError."""
+SECTIONS: Mapping[str, type[msgspec.Struct]] = {"policy": Limits, "delays": Delays, "coordinator": Coordinator}
+"""Sections whose keys the environment may set too, as `SENTINEL_<SECTION>_<KEY>`."""
+
+
+def load_coordination(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Coordination:
+    """The sections about groups of a configuration file and the environment. Raises ConfigError and GroupError."""
+    return load_with_origins(path, environ)[0]
+
+
+def load_with_origins(
+    path: Path | None = None, environ: Mapping[str, str] | None = None
+) -> tuple[Coordination, dict[str, str]]:
+    """The same, with the place that every value that is no default came from. Raises ConfigError and GroupError."""
     source = source_of(path)
-    if source is None:
-        return Coordination()
+    values: dict[str, Any] = {}
+    if source is not None:
+        values = {key: value for key, value in read_sections(source).items() if key in COORDINATION}
+    origins = {name: str(source) for name, _ in _leaves(values)}
+    for name, section, key, text in from_environ(os.environ if environ is None else environ, SECTIONS):
+        given = values.get(section)
+        values[section] = {**(given if isinstance(given, dict) else {}), key: yaml.safe_load(text)}
+        origins[f"{section}.{key}"] = name
     try:
-        return coordination({key: value for key, value in read_sections(source).items() if key in COORDINATION})
+        return coordination(values), origins
     except GroupError as error:
-        raise GroupError(f"{source}: {error}") from error
+        raise GroupError(f"{source or 'environment'}: {error}") from error
+
+
+def effective(found: Coordination, origins: Mapping[str, str]) -> Iterator[str]:
+    """What is in force, one line a value with its origin."""
+    for name, value in _leaves(found):
+        yield f"{name} = {value!r}  # {origins.get(name, 'default')}"
 
 
 def coordination(values: Mapping[str, Any]) -> Coordination:
     """The sections as records. Raises GroupError."""
+    for name, word, known in _unknown(values, type_info(Coordination), ""):
+        raise GroupError(f"{name} is not a setting{hint(word, known)}")
     try:
         found = msgspec.convert(dict(values), Coordination, strict=True)
     except msgspec.ValidationError as error:
         raise GroupError(str(error)) from error
     for name, group in found.groups.items():
         _check(name, group)
-    if found.policy.restarts_max < 1 or not found.policy.backoff_s:
-        raise GroupError("policy.restarts_max must be at least 1 and policy.backoff_s must have an entry")
+    _check_policy(found.policy)
+    _check_delays(found.delays)
     return found
 
 
@@ -153,3 +181,59 @@ def _check(name: str, group: Group) -> None:
             raise GroupError(f"groups.{name}.supervisor.{key} is needed for kind {owner.kind}")
     if owner.kind == "packaged" and len(group.hosts) > 1:
         raise GroupError(f"groups.{name}.hosts: name only the host that launches; the launcher looks after its nodes")
+
+
+def _check_policy(policy: Limits) -> None:
+    if policy.restarts_max < 1 or not policy.backoff_s:
+        raise GroupError("policy.restarts_max must be at least 1 and policy.backoff_s must have an entry")
+    for name in policy.__struct_fields__:
+        value = getattr(policy, name)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(number, int | float) and not number >= 0 for number in numbers):
+            raise GroupError(f"policy.{name} must not be below 0")
+
+
+def _check_delays(delays: Delays) -> None:
+    for name in delays.__struct_fields__:
+        if not getattr(delays, name) > 0:
+            raise GroupError(f"delays.{name} must be above 0")
+    if delays.silent_s < delays.late_s:
+        raise GroupError("delays.silent_s is below delays.late_s: a host would be unknown before it is late")
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value by its dotted name, of records as well as of what a file holds."""
+    pairs: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, msgspec.Struct):
+        pairs = ((key, getattr(value, key)) for key in value.__struct_fields__)
+    elif isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list | tuple) and any(isinstance(each, msgspec.Struct | dict) for each in value):
+        pairs = enumerate(value)
+    found = False
+    for key, each in pairs:
+        found = True
+        yield from _leaves(each, f"{name}.{key}" if name else str(key))
+    if not found and name:
+        yield name, value
+
+
+def _unknown(values: Any, kind: Type, name: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """(dotted name, key, keys that are known there) of everything that the schema does not have."""
+    if isinstance(kind, UnionType):
+        for each in kind.types:
+            yield from _unknown(values, each, name)
+    elif isinstance(kind, StructType) and isinstance(values, Mapping):
+        known = {field.encode_name: field.type for field in kind.fields}
+        for key, value in values.items():
+            below = f"{name}.{key}" if name else str(key)
+            if key not in known:
+                yield below, str(key), tuple(known)
+            else:
+                yield from _unknown(value, known[key], below)
+    elif isinstance(kind, DictType) and isinstance(values, Mapping):
+        for key, value in values.items():
+            yield from _unknown(value, kind.value_type, f"{name}.{key}")
+    elif isinstance(kind, VarTupleType) and isinstance(values, list | tuple):
+        for number, value in enumerate(values):
+            yield from _unknown(value, kind.item_type, f"{name}.{number}")

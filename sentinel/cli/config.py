@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from sentinel import groups
 from sentinel.cli import Exit
 from sentinel.config import ConfigError, effective, load
 
@@ -18,7 +19,7 @@ def command() -> None:
 @command.command("check")
 @PATH
 def check(path: Path | None) -> int:
-    """Print the configuration if it can be used; exit status 2 and the reason if not."""
+    """Print the configuration, groups included, if it can be used; exit status 2 and the reason if not."""
     _show(path)
     return Exit.OK
 
@@ -43,8 +44,8 @@ def docs() -> int:
 
 def _show(path: Path | None, keys: tuple[str, ...] = ()) -> None:
     try:
-        lines = list(effective(*load(path)))
-    except ConfigError as error:
+        lines = [*effective(*load(path)), *groups.effective(*groups.load_with_origins(path))]
+    except (ConfigError, groups.GroupError) as error:
         raise click.UsageError(str(error)) from error
     wanted = [line for line in lines if not keys or any(_is_of(line, key) for key in keys)]
     if not wanted:

@@ -11,7 +11,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"model"},
     "collector": {"model"},
     "config": {"model"},
-    "config_help": {"config"},
+    "config_help": {"config", "groups"},
     "core": {"model", "core"},
     "plumbing": {"model", "plumbing"},
     "metrics": {"model", "metrics"},
