@@ -64,10 +64,14 @@ class Capture:
     _until_s: float = 0.0
 
     def run(self) -> Captured:
-        """Take everything; returns no later than the budget plus one tool's deadline."""
+        """Take everything, if there can be a folder; returns no later than the budget plus one tool's deadline."""
         self._result = Captured(self.folder)
         self._until_s = self.clock.now().mono_s + self.budget_s - RESERVE_S
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._result.why_incomplete = f"no evidence can be kept in {self.folder}: {error.strerror}"
+            return self._result
         processes = sorted(self.engine.processes, key=lambda process: (ORDER[process.role], process.id))
         self._keep(0, 1, _process_table(self.engine, self.clock.now()))
         self._pass(1, processes, CHEAP)

@@ -1,6 +1,8 @@
 """Drills of the packaged engine: chosen, repeated, told."""
 
 import contextlib
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,11 +64,14 @@ def rowstore_drills(variants: tuple[Variant, ...], time_scale: float, folder: Pa
 
 @contextlib.contextmanager
 def _guarded() -> Iterator[None]:
-    """An engine or a watcher that does not come up is no verdict on a variant."""
+    """What does not come up is no verdict on a variant; whoever ends the drill with SIGTERM ends its engine too."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         yield
     except RuntimeError as error:
         raise click.ClickException(str(error)) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _home(folder: Path | None) -> Path:

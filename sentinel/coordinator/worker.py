@@ -118,7 +118,9 @@ class Worker:
         taken = self.judged(engine.key)
         if taken is None:
             taken = self.folder / "captures" / command.id.replace("/", "_") / "evidence"
-            Capture(engine, taken, self.clock, CAPTURE_BUDGET_S, lambda: not self.stop.is_set()).run()
+            captured = Capture(engine, taken, self.clock, CAPTURE_BUDGET_S, lambda: not self.stop.is_set()).run()
+            if not taken.is_dir():
+                return self._ack(command, "failed", captured.why_incomplete)
         data = msgspec.json.encode(load(taken).observations[-SHIPPED_MAX:])
         if len(data) > BLOB_BYTES_MAX:
             return self._ack(command, "failed", f"the evidence is too large: {len(data)} bytes")

@@ -124,6 +124,16 @@ def test_a_full_disk_is_a_reason_and_no_end(tmp_path: Path) -> None:
     assert captured.with_stacks == {0}
 
 
+def test_a_folder_that_cannot_be_made_ends_the_capture_with_its_reason(tmp_path: Path) -> None:
+    """If false, a full disk would leave the incident in its capture for ever, and the engine stuck."""
+    (tmp_path / "full").touch()
+    with python(IDLE) as child:
+        captured = capture(tmp_path / "full" / "evidence", engine_of(child.pid))
+
+    assert not captured.complete and captured.steps == []
+    assert str(tmp_path / "full") in captured.why_incomplete
+
+
 def test_steps_can_be_written_as_a_manifest(tmp_path: Path) -> None:
     """If false, a bundle could not say what was tried."""
     with python(IDLE) as child:

@@ -7,7 +7,6 @@ proof is a token. What happened is read from the disks of those who did it.
 
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +16,10 @@ from sentinel.agent.procfs import still_same
 from sentinel.model.effect import AnyEffect, Judged, WriteBundle
 from sentinel.model.engine import Engine
 from sentinel.model.group import Ack
-from sentinel.model.verdict import Verdict
 from sentinel.plumbing.clock import Clock
 from sentinel.testing.drill import words
 from sentinel.testing.packaged.engine import WATCHDOG_S, PackagedEngine
+from sentinel.testing.packaged.expectations import Seen, complaints
 from sentinel.testing.packaged.namespaces import may_be_made, namespaces
 from sentinel.testing.packaged.scene import GROUP, Scene, tokens_after
 from sentinel.testing.packaged.variants import PLAIN, Variant
@@ -31,9 +30,6 @@ WARM_S, END_S, TOKEN_S, BUNDLE_S = 120.0, 420.0, 60.0, 120.0
 TOOLS_S = 120.0
 """What launching and stopping may take on a slow machine, whatever the clocks are divided by."""
 CALM_S = 20.0
-KIND, CULPRITS = "hang.host_callback", (1,)
-ADDED_MAX_S = 20.0
-"""What Sentinel may add between verdict and verified stop, at scale 1."""
 
 
 class RowstoreOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,19 +37,11 @@ class RowstoreOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     variant: str
     about: str
-    time_scale: float
     layout: str
     events: tuple[tuple[float, str, str], ...]
     complaints: tuple[str, ...]
     folder: str
-    verdict: Verdict | None = None
-    captured_s: float | None = None
-    kill_due_s: float = 0.0
-    stop_after_verdict_s: float | None = None
-    token_s: float | None = None
-    relaunches: int = 0
-    launches: int = 0
-    mode: str = ""
+    seen: Seen
     bundle: str = ""
     page: str = ""
 
@@ -74,6 +62,7 @@ class RowstoreDrill:
     _scene: Scene = field(init=False)
     _first: Engine = field(init=False)
     _fault_s: float = 0.0
+    _killed: bool = False
 
     def run(self) -> RowstoreOutcome:
         """Launch, load, watch, stall, and look until the incident has ended as it should or time is up."""
@@ -137,6 +126,7 @@ class RowstoreDrill:
             assert victim is not None
             scene.note(f"SIGKILL to the {variant.victim}")
             victim.kill()
+            self._killed = True
             victim.start()
             scene.note(f"the {variant.victim} is started again")
         scene.until(within_s, self._has_ended)
@@ -182,28 +172,36 @@ class RowstoreDrill:
         told_verdicts = [(at_s, told.verdict) for at_s, told in scene.told if told.verdict is not None]
         judged = [(at_s, effect.verdict) for at_s, effect in effects if isinstance(effect, Judged)] or told_verdicts
         kept_s = next((at_s for at_s, effect in effects if isinstance(effect, WriteBundle)), None)
-        stops, relaunches = self._stops(), sum(scene.state().relaunches.values())
+        stops = self._stops()
         bundle, token_s = scene.agent.bundle(self._first.root.pid), tokens_after(met, self._since_s())
-        both = scene.engine.spaces
-        outcome = RowstoreOutcome(
-            variant=self.variant.name,
-            about=self.variant.about,
+        seen = Seen(
             time_scale=self.time_scale,
-            layout="two network namespaces, one rank each" if both else "one node, two ranks (needs root and `ip`)",
-            events=tuple(self._events(token_s)),
-            complaints=(),
-            folder=str(self.folder),
             verdict=judged[-1][1] if judged else None,
             captured_s=self._after_fault(kept_s),
             kill_due_s=WATCHDOG_S / self.time_scale,
-            stop_after_verdict_s=round(stops[0][0] - judged[0][0], 3) if stops and judged else None,
+            bundle=bundle is not None,
+            told=tuple(told for _, told in scene.told),
+            stops=tuple(ack for _, ack in stops),
+            stop_s=self._after_fault(stops[0][0] - stops[0][1].took_s) if stops else None,
+            added_s=round(stops[0][0] - judged[0][0], 3) if stops and judged else None,
             token_s=self._after_fault(token_s),
-            relaunches=relaunches,
+            still_runs=still_same(self._first.root),
+            killed=self._killed,
             launches=scene.launches(),
+            relaunches=sum(scene.state().relaunches.values()),
             mode=scene.mode(),
-            bundle="" if bundle is None else str(bundle),
         )
-        return msgspec.structs.replace(outcome, complaints=tuple(self._complaints(outcome)))
+        both = scene.engine.spaces
+        return RowstoreOutcome(
+            variant=self.variant.name,
+            about=self.variant.about,
+            layout="two network namespaces, one rank each" if both else "one node, two ranks (needs root and `ip`)",
+            events=tuple(self._events(token_s)),
+            complaints=tuple(complaints(self.variant, seen)),
+            folder=str(self.folder),
+            bundle="" if bundle is None else str(bundle),
+            seen=seen,
+        )
 
     def _after_fault(self, at_s: float | None) -> float | None:
         return None if at_s is None else round(at_s - self._fault_s, 3)
@@ -218,44 +216,6 @@ class RowstoreDrill:
             events.append((token_s, "clients", "the first token again"))
         rows = [(round(at_s - self._fault_s, 3), who, said) for at_s, who, said in events]
         return sorted(rows, key=lambda row: row[0])
-
-    def _complaints(self, outcome: RowstoreOutcome) -> Iterator[str]:
-        scene, variant, verdict = self._scene, self.variant, outcome.verdict
-        if verdict is None:
-            yield "no verdict"
-        elif (verdict.kind, verdict.culprits.ranks) != (KIND, CULPRITS):
-            yield f"judged {verdict.kind} of {list(verdict.culprits.ranks)}, wanted {KIND} of {list(CULPRITS)}"
-        stops = self._stops()
-        if variant.keeps_evidence:
-            yield from self._evidence(outcome, stops)
-        if tuple(ack.outcome for _, ack in stops) != variant.stops:
-            yield f"wanted stops {list(variant.stops)}, got {[(ack.outcome, ack.why) for _, ack in stops]}"
-        if still_same(self._first.root) == variant.acts:
-            yield "the hanging engine still runs" if variant.acts else "the engine was stopped"
-        ends = {"closed": "worked", "page": "", "refused": ""}[variant.ends]
-        said = [told.words for _, told in scene.told if told.what == variant.ends]
-        if not any(ends in each for each in said) or not any(variant.says in told.words for _, told in scene.told):
-            yield f"it did not end with `{variant.ends}`: " + "; ".join(told.words for _, told in scene.told[-3:])
-        if (outcome.launches, outcome.relaunches) != (variant.launches, variant.relaunches):
-            yield f"launched {outcome.launches} times and counted {outcome.relaunches} relaunches"
-        if variant.ends != "page" and outcome.mode != variant.mode:
-            yield f"the row store is in mode {outcome.mode or 'unknown'}, wanted {variant.mode}"
-        if variant.ends == "closed" and outcome.token_s is None:
-            yield "no token came again"
-        if variant.victim and not any("SIGKILL" in done for _, done in scene.done):
-            yield f"the {variant.victim} was never seen in phase {variant.phase}, so it was not killed"
-        added_s = outcome.stop_after_verdict_s
-        if variant is PLAIN and self.time_scale == 1.0 and added_s is not None and added_s > ADDED_MAX_S:
-            yield f"{added_s:.1f} s from the verdict to the verified stop, {ADDED_MAX_S:g} s are allowed"
-
-    def _evidence(self, outcome: RowstoreOutcome, stops: list[tuple[float, Ack]]) -> Iterator[str]:
-        if outcome.captured_s is None or not outcome.bundle:
-            yield "no evidence of the incident was kept" if outcome.captured_s is None else "no bundle was made of it"
-            return
-        if outcome.captured_s > outcome.kill_due_s:
-            yield f"captured {outcome.captured_s - outcome.kill_due_s:.1f} s after the engine's own kill was due"
-        if stops and self._fault_s + outcome.captured_s > stops[0][0] - stops[0][1].took_s:
-            yield "the engine was stopped before its evidence was kept"
 
 
 def _ack_words(ack: Ack) -> str:

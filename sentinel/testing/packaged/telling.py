@@ -12,20 +12,21 @@ LINE_MAX = 200
 
 def figures(outcome: RowstoreOutcome) -> tuple[tuple[str, str], ...]:
     """What was measured, by name; what did not happen is left out."""
-    verdict = outcome.verdict
+    seen = outcome.seen
+    verdict = seen.verdict
     found = {
         "Engine": outcome.layout,
-        "Clocks divided by": f"{outcome.time_scale:g}",
+        "Clocks divided by": f"{seen.time_scale:g}",
         "Verdict": ""
         if verdict is None
         else f"{verdict.kind} ({verdict.confidence}) of ranks {list(verdict.culprits.ranks)}",
-        "Evidence kept": _seconds(outcome.captured_s),
-        "The engine's own kill was due": _seconds(outcome.kill_due_s),
-        "From the verdict to the verified stop": _seconds(outcome.stop_after_verdict_s),
-        "First token again": _seconds(outcome.token_s),
-        "Relaunches counted": f"{outcome.relaunches}",
-        "Launches of the engine": f"{outcome.launches}",
-        "Row store's mode at the end": outcome.mode,
+        "Evidence kept": _seconds(seen.captured_s),
+        "The engine's own kill was due": _seconds(seen.kill_due_s),
+        "From the verdict to the verified stop": _seconds(seen.added_s),
+        "First token again": _seconds(seen.token_s),
+        "Relaunches counted": f"{seen.relaunches}",
+        "Launches of the engine": f"{seen.launches}",
+        "Row store's mode at the end": seen.mode,
         "Bundle": outcome.bundle,
         "Timeline": outcome.page,
     }
