@@ -21,7 +21,7 @@ from sentinel.testing.drill import words
 from sentinel.testing.packaged.engine import WATCHDOG_S, PackagedEngine
 from sentinel.testing.packaged.expectations import Seen, complaints
 from sentinel.testing.packaged.namespaces import may_be_made, namespaces
-from sentinel.testing.packaged.scene import GROUP, Scene, tokens_after
+from sentinel.testing.packaged.scene import GROUP, SCAN_S, Scene, tokens_after
 from sentinel.testing.packaged.variants import PLAIN, Variant
 
 NAME = "rowstore"
@@ -90,7 +90,7 @@ class RowstoreDrill:
             found[:] = [] if seen is None else [seen]
             return seen is not None and tokens_after(met, after_s) is not None and scene.warm(seen)
 
-        scene.until(WARM_S, warm, "the watchers did not see the engine at work")
+        scene.until(WARM_S, warm, "the watchers did not see the engine at work", every_s=SCAN_S)
         return found[0]
 
     def _prepare(self, met: Path, stack: contextlib.ExitStack) -> None:

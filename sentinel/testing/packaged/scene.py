@@ -34,7 +34,7 @@ GROUP, HOST, DESK = "drill", "here", "desk"
 HOLD_S = 60.0
 TERM_S, VERIFY_S, TOOL_S = 5.0, 30.0, 3.0
 VERB_S = 60.0
-POLL_S = 0.05
+POLL_S, SCAN_S = 0.05, 0.5
 SOURCES = ("engine_log", "nccl_debug", "metrics", "processes", "pressure", "kernel_log", "gpu", "rdma", "block",
            "store_page")  # fmt: skip
 SQUATTER = """
@@ -153,7 +153,7 @@ class Scene:
             self._after[ACKS] = record.number
             self.acks.append((now_s, msgspec.json.decode(record.data, type=Ack)))
 
-    def until(self, within_s: float, happened: Callable[[], bool], why: str = "") -> bool:
+    def until(self, within_s: float, happened: Callable[[], bool], why: str = "", *, every_s: float = POLL_S) -> bool:
         """Look until something happened. Raises RuntimeError with `why`, when it is given, after that time."""
         until_s, waiting = self.clock.now().mono_s + within_s, threading.Event()
         while True:
@@ -164,7 +164,7 @@ class Scene:
                 if why:
                     raise RuntimeError(f"{why} within {within_s:g} s: {self.agent.said}")
                 return False
-            waiting.wait(POLL_S)
+            waiting.wait(every_s)
 
     def leader(self) -> str:
         """Who holds the lease; empty for nobody."""
