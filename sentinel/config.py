@@ -83,13 +83,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def address(self) -> tuple[str, int]:
         """Host and port of `listen`. Raises ConfigError."""
-        try:
-            parts = urlsplit(f"//{self.listen}")
-            if parts.hostname is not None and parts.port is not None:
-                return parts.hostname, parts.port
-        except ValueError:
-            pass
-        raise ConfigError(f"metrics.listen: {self.listen} is not HOST:PORT, such as 127.0.0.1:9469 or [::1]:9469")
+        return address("metrics.listen", self.listen)
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -231,14 +225,29 @@ def _check_metrics(metrics: Metrics) -> None:
     if not metrics.listen:
         return
     host, _ = metrics.address()
-    loopback = host in ("localhost", "::1") or host.startswith("127.")
     if bool(metrics.certificate_file) != bool(metrics.key_file):
         raise ConfigError("metrics.certificate_file and metrics.key_file belong together; set both or none")
-    if not loopback and not (metrics.certificate_file and metrics.token_file):
+    if not is_loopback(host) and not (metrics.certificate_file and metrics.token_file):
         raise ConfigError(
             f"metrics.listen: {host} is not loopback; set metrics.certificate_file, metrics.key_file and "
             "metrics.token_file, or listen on 127.0.0.1"
         )
+
+
+def address(key: str, listen: str) -> tuple[str, int]:
+    """Host and port of a setting. Raises ConfigError that names its key."""
+    try:
+        parts = urlsplit(f"//{listen}")
+        if parts.hostname is not None and parts.port is not None:
+            return parts.hostname, parts.port
+    except ValueError:
+        pass
+    raise ConfigError(f"{key}: {listen} is not HOST:PORT, such as 127.0.0.1:9469 or [::1]:9469")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host can reach the address."""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def hint(word: str, known: Iterable[str]) -> str:

@@ -14,7 +14,16 @@ import msgspec
 import yaml
 from msgspec.inspect import DictType, StructType, Type, UnionType, VarTupleType, type_info
 
-from sentinel.config import COORDINATION, from_environ, hint, read_sections, source_of
+from sentinel.config import (
+    COORDINATION,
+    ConfigError,
+    address,
+    from_environ,
+    hint,
+    is_loopback,
+    read_sections,
+    source_of,
+)
 from sentinel.model.cluster import Delays, Limits
 from sentinel.model.group import GroupSpec
 
@@ -75,6 +84,11 @@ class Coordinator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     enabled: bool = True
     host: str = ""
     socket: str = ""
+    listen: str = ""
+    tokens_file: str = ""
+    beyond_loopback: bool = False
+    certificate_file: str = ""
+    key_file: str = ""
     notify: tuple[Notify, ...] = ()
     heartbeat_url_file: str = ""
     heartbeat_every_s: float = 60.0
@@ -135,6 +149,7 @@ def coordination(values: Mapping[str, Any]) -> Coordination:
         _check(name, group)
     _check_policy(found.policy)
     _check_delays(found.delays)
+    _check_api(found.coordinator)
     return found
 
 
@@ -199,6 +214,27 @@ def _check_delays(delays: Delays) -> None:
             raise GroupError(f"delays.{name} must be above 0")
     if delays.silent_s < delays.late_s:
         raise GroupError("delays.silent_s is below delays.late_s: a host would be unknown before it is late")
+
+
+def _check_api(coordinator: Coordinator) -> None:
+    if bool(coordinator.certificate_file) != bool(coordinator.key_file):
+        raise GroupError("coordinator.certificate_file and coordinator.key_file belong together; set both or none")
+    if not coordinator.listen:
+        return
+    try:
+        host, _ = address("coordinator.listen", coordinator.listen)
+    except ConfigError as error:
+        raise GroupError(str(error)) from error
+    if not coordinator.tokens_file:
+        raise GroupError("coordinator.listen needs coordinator.tokens_file: whoever reaches the port could give orders")
+    if is_loopback(host):
+        return
+    if not coordinator.beyond_loopback:
+        raise GroupError(
+            f"coordinator.listen: {host} is not loopback; listen on 127.0.0.1, or set coordinator.beyond_loopback"
+        )
+    if not coordinator.certificate_file:
+        raise GroupError("coordinator.beyond_loopback needs coordinator.certificate_file and coordinator.key_file")
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

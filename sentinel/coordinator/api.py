@@ -1,4 +1,5 @@
-"""The local HTTP API: what the command line shows and asks, on a unix socket that only its owner can open.
+"""The local HTTP API: what the command line shows and asks, on a unix socket that only its owner can open, and over TCP
+for bearers of a token (`access.py`).
 
 No cookies, no scripts, JSON in and out; one HTML page an incident, everything in it escaped, loading nothing. Orders go
 through the bus like those of the command line and are answered by whoever coordinates.
@@ -7,11 +8,11 @@ through the bus like those of the command line and are answered by whoever coord
 import contextlib
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import msgspec
@@ -23,17 +24,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sentinel.bus.bus import Bus, BusError
+from sentinel.config import address
+from sentinel.coordinator.access import HEADERS, App, Caller, Guard, Tokens, answer
 from sentinel.coordinator.asking import ask, notices, state_of
+from sentinel.groups import Coordinator
 from sentinel.model.cluster import Order, OrderVerb, Told
 from sentinel.plumbing.clock import Clock
 from sentinel.report.clean import printable_lines
 
 BODY_BYTES_MAX = 16 << 10
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
 PAGE = jinja2.Environment(autoescape=True).from_string("""<!doctype html><meta charset="utf-8">
 <title>{{ incident }}</title>
 <style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto}pre{white-space:pre-wrap}td{padding:.2em 1em .2em 0;
@@ -61,7 +60,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(slots=True)
 class Api:
-    """The application over one bus."""
+    """The application over one bus. `by`: who asks where no guard says it."""
 
     bus: Bus
     clock: Clock
@@ -77,12 +76,12 @@ class Api:
                 Route("/v1/orders", self.order, methods=["POST"]),
                 Route("/incidents/{incident}", self.page),
             ],
-            exception_handlers={BusError: lambda _request, error: _json({"error": str(error)}, 503)},
+            exception_handlers={BusError: lambda _request, error: answer({"error": str(error)}, 503)},
         )
 
     def state(self, _request: Request) -> Response:
         """`GET /v1/state`: what the coordinator saved last."""
-        return _json(state_of(self.bus))
+        return answer(state_of(self.bus))
 
     def incidents(self, _request: Request) -> Response:
         """`GET /v1/incidents`: every notice about an incident, by incident."""
@@ -90,12 +89,12 @@ class Api:
         for told in notices(self.bus):
             if told.incident:
                 found.setdefault(told.incident, []).append(told)
-        return _json(found)
+        return answer(found)
 
     def incident(self, request: Request) -> Response:
         """`GET /v1/incidents/ID`."""
         found = self._of(request)
-        return _json(found) if found else _json({"error": "no such incident"}, 404)
+        return answer(found) if found else answer({"error": "no such incident"}, 404)
 
     async def order(self, request: Request) -> Response:
         """`POST /v1/orders`: 200 done or begun, 403 refused with the reasons, 504 no answer in time."""
@@ -103,24 +102,26 @@ class Api:
         async for chunk in request.stream():
             data += chunk
             if len(data) > BODY_BYTES_MAX:
-                return _json({"error": f"more than {BODY_BYTES_MAX} bytes"}, 413)
+                return answer({"error": f"more than {BODY_BYTES_MAX} bytes"}, 413)
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
-            return _json({"error": "Content-Type: application/json is needed"}, 415)
+            return answer({"error": "Content-Type: application/json is needed"}, 415)
         try:
             asked = msgspec.json.decode(data, type=Asked)
         except msgspec.MsgspecError as error:
-            return _json({"error": str(error)}, 400)
-        order = Order(id=os.urandom(8).hex(), by=self.by, **msgspec.structs.asdict(asked))
+            return answer({"error": str(error)}, 400)
+        caller: Caller | None = request.scope.get("caller")
+        by = self.by if caller is None else f"{caller.name} ({caller.role} over the API)"
+        order = Order(id=os.urandom(8).hex(), by=by, **msgspec.structs.asdict(asked))
         answered = await run_in_threadpool(ask, self.bus, order, self.clock)
         if answered is None:
-            return _json({"error": "no answer in time; it may still be obeyed"}, 504)
-        return _json({"ok": answered.ok, "says": answered.says}, 200 if answered.ok else 403)
+            return answer({"error": "no answer in time; it may still be obeyed"}, 504)
+        return answer({"ok": answered.ok, "says": answered.says}, 200 if answered.ok else 403)
 
     def page(self, request: Request) -> Response:
         """`GET /incidents/ID`: one incident for a person."""
         found = self._of(request)
         if not found:
-            return _json({"error": "no such incident"}, 404)
+            return answer({"error": "no such incident"}, 404)
         state = state_of(self.bus)
         group = None if state is None else state.groups.get(found[0].group)
         current = group is not None and group.incident == found[0].incident
@@ -141,21 +142,59 @@ class Api:
         return [told for told in notices(self.bus) if told.incident == wanted]
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where an application listens, and with which certificate and key (TLS 1.3)."""
+
+    app: App
+    listener: socket.socket
+    certificate_file: str = ""
+    key_file: str = ""
+
+
 @contextlib.contextmanager
-def serving(api: Api, path: Path) -> Iterator[None]:
-    """Serve on a socket of mode 0600 while the block runs. Raises OSError when it cannot be made."""
-    listener = _private_socket(path)
-    server = uvicorn.Server(uvicorn.Config(api.app(), log_config=None, lifespan="off", limit_concurrency=16))
+def serving(door: Door) -> Iterator[None]:
+    """Serve while the block runs. Raises OSError (ssl.SSLError included) when certificate or key cannot be used."""
+    config = uvicorn.Config(
+        door.app, log_config=None, access_log=False, lifespan="off", limit_concurrency=16, server_header=False,
+        ssl_certfile=door.certificate_file or None, ssl_keyfile=door.key_file or None,
+    )  # fmt: skip
+    config.load()
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
+    server = uvicorn.Server(config)
     # Signals belong to the watch.
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="api", daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [door.listener]}, name="api", daemon=True)
     thread.start()
     try:
         yield
     finally:
         server.should_exit = True
         thread.join(timeout=5.0)
-        listener.close()
-        path.unlink(missing_ok=True)
+        door.listener.close()
+
+
+@contextlib.contextmanager
+def on_socket(api: Api, path: Path) -> Iterator[None]:
+    """Serve on a socket of mode 0600. Raises OSError when it cannot be made."""
+    with serving(Door(api.app(), _private_socket(path))):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def on_port(api: Api, settings: Coordinator) -> Iterator[int]:
+    """Serve bearers of a token at `listen`; yields the port. Raises OSError when address or tokens cannot be used."""
+    host, port = address("coordinator.listen", settings.listen)
+    guard = Guard(api.app(), Tokens(Path(settings.tokens_file)), api.bus, api.clock)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with (
+        socket.create_server((host, port), family=family, backlog=16) as listener,
+        serving(Door(guard, listener, settings.certificate_file, settings.key_file)),
+    ):
+        yield int(listener.getsockname()[1])
 
 
 def _private_socket(path: Path) -> socket.socket:
@@ -170,7 +209,3 @@ def _private_socket(path: Path) -> socket.socket:
     finally:
         os.umask(before)
     return listener
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, headers=HEADERS, media_type="application/json")

@@ -16,7 +16,7 @@ import structlog
 from sentinel.agent import procfs
 from sentinel.agent.loop import AgentLoop
 from sentinel.agent.status import ourselves
-from sentinel.bus.bus import BusDown
+from sentinel.bus.bus import Bus, BusDown
 from sentinel.bus.embedded import EmbeddedBus
 from sentinel.coordinator.figures import ClusterFigures, unavailable
 from sentinel.coordinator.hand import Hand
@@ -28,8 +28,9 @@ from sentinel.coordinator.uplink import Uplink
 from sentinel.coordinator.worker import Worker
 from sentinel.core.fence import LIVE_S
 from sentinel.core.rules import Rule
-from sentinel.groups import Coordination, scaled, specs
+from sentinel.groups import Coordination, Coordinator, scaled, specs
 from sentinel.model.engine import ProcessId
+from sentinel.plumbing.clock import Clock
 
 TICK_S = 0.5
 
@@ -88,7 +89,7 @@ def coordinating(loop: AgentLoop, found: Coordination, rules: Sequence[Rule]) ->
     thread = threading.Thread(target=together.run, name="coordinator", daemon=True)
     thread.start()
     try:
-        with _api(together, found.coordinator.socket):
+        with served_api(together.bus, loop.clock, found.coordinator):
             yield together
     finally:
         together.stop.set()
@@ -99,20 +100,25 @@ def coordinating(loop: AgentLoop, found: Coordination, rules: Sequence[Rule]) ->
 
 
 @contextlib.contextmanager
-def _api(together: Coordinated, path: str) -> Iterator[None]:
-    """The local API, when a socket is configured and the packages are there; without it all else goes on."""
-    if not path:
+def served_api(bus: Bus, clock: Clock, settings: Coordinator) -> Iterator[None]:
+    """The local API on socket and port, where they are configured; without it all else goes on."""
+    if not (settings.socket or settings.listen):
         yield
         return
     with contextlib.ExitStack() as stack:
         try:
-            from sentinel.coordinator.api import Api, serving  # an extra: most boxes need no API
+            from sentinel.coordinator import api  # an extra: most boxes need no API
 
-            api = Api(together.bus, together.loop.clock, f"api socket (uid {os.getuid()})")
-            stack.enter_context(serving(api, Path(path)))
+            asked = api.Api(bus, clock, f"api socket (uid {os.getuid()})")
+            if settings.socket:
+                stack.enter_context(api.on_socket(asked, Path(settings.socket)))
+            if settings.listen:
+                port = stack.enter_context(api.on_port(asked, settings))
+                structlog.get_logger().info("api_served", address=settings.listen, port=port)
         except (ImportError, OSError) as error:
-            why = f"{error}; the API needs `pip install engine-sentinel[api]` and a folder that can be written"
-            structlog.get_logger().error("api_unavailable", socket=path, why=why)
+            missing = "; the API needs `pip install engine-sentinel[api]`" if isinstance(error, ImportError) else ""
+            why = f"{error}{missing}"
+            structlog.get_logger().error("api_unavailable", socket=settings.socket, listen=settings.listen, why=why)
         yield
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from sentinel.bus.embedded import EmbeddedBus
-from sentinel.coordinator.api import Api, serving
+from sentinel.coordinator.api import Api, on_socket
 from sentinel.coordinator.leader import Leader
 from sentinel.coordinator.names import NOTICES
 from sentinel.model.cluster import Told
@@ -74,7 +74,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     told = Told(what="verdict", key="k", severity="critical", words="<script>alert(1)</script>\x1b[2J", group="chat",
                 incident="chat-1.1")  # fmt: skip
     bus.append(NOTICES, msgspec.json.encode(told), told.key)
-    with serving(Api(bus, clock, "tester"), tmp_path / "api.sock"):
+    with on_socket(Api(bus, clock, "tester"), tmp_path / "api.sock"):
         yield Client(tmp_path / "api.sock")
     over.set()
     thread.join(timeout=WITHIN_S)
