@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from sentinel.core.fact import Cite
 from sentinel.core.picture import Picture
 from sentinel.core.places import WAITING
+from sentinel.core.placing import rank_of_pid
 from sentinel.core.stack_reading import Reading, read_stack
 from sentinel.core.timeline import world
 from sentinel.model.observation import ProcessTable, Stack, ThreadTable
@@ -132,6 +133,8 @@ def _rank(picture: Picture, reading: Reading, workers: bool) -> int | None:
     if reading.role == "frontend" or (reading.role == "core" and workers):
         return None
     known = picture.rank_of(stack)
+    if known is None:
+        known = rank_of_pid(picture, stack.host, stack.pid)
     if known is not None:
         return known
     untagged = "::" in (stack.title or "") and stack.tags is None

@@ -133,6 +133,27 @@ def test_retractions_count_only_while_tokens_stand_still() -> None:
     assert value(picture_of(decode(1), *lines, grown), "kv.retracting") is False
 
 
+def test_tokens_of_data_parallel_schedulers_grow_each_in_its_own_lines() -> None:
+    """False would mean that healthy schedulers whose lines alternate are told to abort a request."""
+    retract = "[2026-11-29 10:0{m}:00 DP0 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 1"
+    retracted = read(sglang_log.PARSER, "\n".join(retract.format(m=minute) for minute in (1, 2, 3)))
+    lines = [
+        Decode(origin=Origin("engine.log", 900 + n), at_s=at("10:03:00") + n, engine="sglang", running=1,
+               tokens=1000 * (4 - n % 4) + n, tags=Tags(dp=n % 4))
+        for n in range(8)
+    ]  # fmt: skip
+    assert value(picture_of(*retracted, *lines), "kv.retracting") is False
+
+
+def test_an_answer_above_the_last_line_ended_another_request() -> None:
+    """False would mean that an engine at work counts as idle, because both lines show the same second."""
+    last = Decode(origin=Origin("engine.log", 9), at_s=at("10:00:00"), engine="sglang", running=1)
+    for line, running in ((8, 1.0), (10, 0.0)):
+        answer = Notice(origin=Origin("engine.log", line), at_s=at("10:00:00"), engine="sglang", notice="request",
+                        text="POST", fields={"method": "POST", "path": "/generate"})  # fmt: skip
+        assert value(picture_of(last, answer, now_s=at("10:00:01")), "work.running") == running
+
+
 def test_a_schema_that_waits_for_minutes_is_seen() -> None:
     """False would mean that one request's grammar is blamed on the engine."""
     text = '{"ts": "2026-11-29T10:00:00Z", "rid": "s", "response_format": "json_schema", "status": null}'

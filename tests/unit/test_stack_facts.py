@@ -43,6 +43,26 @@ def value(name: str, *texts: str) -> Value:
     return fact(name, picture_of(*texts)).value
 
 
+def comm(pid: int, number: int, nranks: int) -> NcclComm:
+    return NcclComm(
+        origin=Origin("nccl.log"), pid=pid, comm="0x1", comm_id="0xa", comm_rank=number, nranks=nranks,
+        event="init_start",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("others", "known"), [((), (0, 1, 2)), ((104,), (0, 1))])
+def test_the_process_that_no_log_names_is_the_missing_rank_if_it_is_the_only_one(
+    others: tuple[int, ...], known: tuple[int, ...]
+) -> None:
+    """False: the rank that never joins and so has no NCCL log is nobody, or any process of its kind is blamed."""
+    pids = (101, 102, 103, *others)
+    rows = tuple(ProcessRow(pid=pid, ppid=7, command="python3 engine.py") for pid in pids)
+    launcher = ProcessRow(pid=7, ppid=1, command="python3 launch.py")
+    picture = picture_of(*(dump(f"engine-{pid}", WAIT, pid=pid) for pid in pids))
+    note(picture, ProcessTable(origin=Origin("ps.txt"), rows=(launcher, *rows)), comm(101, 0, 3), comm(102, 1, 3))
+    assert fact("stack.known_ranks", picture).value == known
+
+
 def test_every_fact_is_unknown_without_stacks_and_says_what_would_decide() -> None:
     """False: "nobody looked" is taken for "nothing there"."""
     for name in FACTS:

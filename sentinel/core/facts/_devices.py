@@ -4,8 +4,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from sentinel.core.facts._placing import rank_of_pid, ranks_by_host
 from sentinel.core.picture import Picture
+from sentinel.core.placing import rank_of_pid, ranks_by_host
 from sentinel.core.timeline import world
 from sentinel.model.observation import (
     Decode,

@@ -4,8 +4,8 @@ from typing import Literal
 
 from sentinel.core.facts._devices import rank_of_bus
 from sentinel.core.facts._moments import failure_s, kill_s, moment_s
-from sentinel.core.facts._placing import rank_of_pid, ranks_by_host
 from sentinel.core.picture import Picture
+from sentinel.core.placing import rank_of_pid, ranks_by_host
 from sentinel.core.timeline import end_s, progress
 from sentinel.core.xid import effect_of
 from sentinel.model.observation import KernelEvent, KernelLog

@@ -5,10 +5,10 @@ from collections import defaultdict
 from sentinel.core.fact import Cite
 from sentinel.core.facts._devices import direct_on, relayed_on
 from sentinel.core.facts._kernel_order import unread_hosts
-from sentinel.core.facts._placing import processes, rank_of_pid
 from sentinel.core.facts._processes import ENGINE, newest_tables, rank_of_row
 from sentinel.core.identity import Process
 from sentinel.core.picture import Picture
+from sentinel.core.placing import processes, rank_of_pid
 from sentinel.model.observation import KernelEvent, KernelLog, Notice, ProcessExit, ProcessTable, Stack
 
 _KILL_CODES = ("-9", "137")

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 
 from sentinel.core.facts._moments import in_order
-from sentinel.core.facts._placing import processes, rank_of_pid
 from sentinel.core.identity import tags_of
 from sentinel.core.picture import Picture
+from sentinel.core.placing import processes, rank_of_pid
 from sentinel.model.observation import Origin, ProcessRow, ProcessTable, ThreadRow, ThreadTable
 
 FRONTEND = re.compile(

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from sentinel.core.fact import Cite, Fact, unknown
 from sentinel.core.facts._moments import in_order
-from sentinel.core.facts._placing import rank_of_pid
 from sentinel.core.facts._processes import Process, rank_of_threads, ranks
 from sentinel.core.picture import Picture
+from sentinel.core.placing import rank_of_pid
 from sentinel.core.syscalls import Wait, wait_of
 from sentinel.model.observation import Origin, ProcessCounters, ThreadRow, ThreadTable
 

@@ -17,8 +17,8 @@ from sentinel.core.facts._kernel_order import (
     unread_hosts,
 )  # fmt: skip
 from sentinel.core.facts._moments import failure_s, in_order, moment_s
-from sentinel.core.facts._placing import rank_of_pid
 from sentinel.core.picture import Picture
+from sentinel.core.placing import rank_of_pid
 from sentinel.core.syscalls import is_storage_wait
 from sentinel.core.timeline import progress
 from sentinel.core.xid import xid

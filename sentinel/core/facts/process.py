@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
-from sentinel.core.facts._placing import rank_of_pid
 from sentinel.core.facts._process_ends import absent_ranks, killed
 from sentinel.core.facts._processes import Process, compilers, cores, frontends, newest_tables, rank_of_row, ranks
 from sentinel.core.facts._thread_waits import (
@@ -16,6 +15,7 @@ from sentinel.core.facts._thread_waits import (
     read_waits,
 )  # fmt: skip
 from sentinel.core.picture import Picture
+from sentinel.core.placing import rank_of_pid
 from sentinel.core.timeline import world
 from sentinel.model.observation import DeviceCounters, ProcessTable, Sockets, Stack, ThreadTable
 

@@ -217,12 +217,12 @@ def _retracting(picture: Picture) -> Fact:
     retracted = [seen for seen in serving.notices(picture, "retract") if seen.at_s is not None]
     if not retracted:
         return Fact(value=False, cites=_any_line(picture))
-    decodes = [step for step in picture.memo(serving.steps) if isinstance(step, Decode)]
     grew_s = max(
         (
             later.at_s or 0.0
-            for earlier, later in pairwise(decodes)
-            if serving.stream_of(earlier) == serving.stream_of(later) and (later.tokens or 0) > (earlier.tokens or 0)
+            for lines in picture.memo(serving.streams).values()
+            for earlier, later in pairwise(step for step in lines if isinstance(step, Decode))
+            if (later.tokens or 0) > (earlier.tokens or 0)
         ),
         default=0.0,
     )

@@ -21,10 +21,14 @@ def rank_of_pid(picture: Picture, host: str | None, pid: int | None) -> int | No
 
 def processes(picture: Picture) -> dict[Process, int]:
     """Every known process of a rank."""
+    return {**picture.memo(_implied), **picture.memo(_named)}
+
+
+def _named(picture: Picture) -> dict[Process, int]:
+    """Processes whose rank the evidence names."""
     identity = picture.identity
     keys: set[Process] = {*identity.by_comm, *identity.by_tags, *identity.stated, *identity.by_ras}
-    found = {key: rank for key in keys if (rank := identity.rank_of(*key)) is not None}
-    return {**picture.memo(_implied), **found}
+    return {key: rank for key in keys if (rank := identity.rank_of(*key)) is not None}
 
 
 def ranks_by_host(picture: Picture) -> dict[str | None, tuple[int, ...]]:
@@ -54,7 +58,17 @@ def _implied(picture: Picture) -> dict[Process, int]:
                 by_parent[row.ppid].append(row)
         for siblings in by_parent.values():
             found.update(_untitled(picture, table, siblings))
+        found.update(_last_one(picture, table))
     return found
+
+
+def _last_one(picture: Picture, table: ProcessTable) -> dict[Process, int]:
+    """The one rank that nothing names, when one process runs what its siblings of known rank run."""
+    ranks = {row.pid: picture.identity.rank_of(table.host, row.pid) for row in table.rows}
+    missing = set(picture.memo(world)) - set(picture.memo(_named).values())
+    alike = {(row.ppid, row.command) for row in table.rows if ranks[row.pid] is not None}
+    rest = [row for row in table.rows if ranks[row.pid] is None and (row.ppid, row.command) in alike]
+    return {(table.host, rest[0].pid): missing.pop()} if len(rest) == len(missing) == 1 else {}
 
 
 def _untitled(picture: Picture, table: ProcessTable, siblings: list[ProcessRow]) -> dict[Process, int]:
