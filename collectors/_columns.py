@@ -83,7 +83,7 @@ def elapsed_s(text: str) -> float | None:
     >>> elapsed_s("1-00:00:05"), elapsed_s("11:01"), elapsed_s("183")
     (86405.0, 661.0, 183.0)
     """
-    if text.isdigit():
+    if text.isdecimal():
         return float(text[:15])
     if found := _ELAPSED.match(text[:32]):
         days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
@@ -109,7 +109,7 @@ def kib(text: str) -> int | None:
 
 def pid_in(text: str | None) -> int | None:
     """A process or thread id; None for anything else."""
-    return int(text) if text is not None and text.isdigit() and len(text) <= 10 else None
+    return int(text) if text is not None and text.isdecimal() and len(text) <= 10 else None
 
 
 def says_threads(line: str) -> bool:

@@ -115,11 +115,12 @@ def access(text: str) -> tuple[NoticeKind, Fields] | None:
 
 BAR = re.compile(
     r"(?P<what>[A-Z][^%|]{0,160}?): {1,16}(?P<percent>\d{1,3})%(?: Completed)? ?\|"
-    r"[^|]{0,400}\| (?P<done>\d+)/(?P<total>\d+) \[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d\d)<"
+    r"[^|]{0,400}\| (?P<done>\d{1,18})/(?P<total>\d{1,18}) \[(?:(?P<hours>\d{1,18}):)?(?P<minutes>\d{1,18}):"
+    r"(?P<seconds>\d\d)<"
 )
 BAR_PLAIN = re.compile(
     r"(?P<what>[A-Z][^%|]{0,160}?): {1,16}(?P<percent>\d{1,3})%(?: Completed)? ?\|"
-    r" ?(?P<done>\d+)/(?P<total>\d+) \[(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d\d)<"
+    r" ?(?P<done>\d{1,18})/(?P<total>\d{1,18}) \[(?:(?P<hours>\d{1,18}):)?(?P<minutes>\d{1,18}):(?P<seconds>\d\d)<"
 )
 _BAR_PHASES: tuple[tuple[re.Pattern[str], PhaseName], ...] = (
     (re.compile(r"captur", re.IGNORECASE), "capture"),

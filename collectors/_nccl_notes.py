@@ -16,31 +16,35 @@ MAX_NOTES_PER_TOPIC = 2_000
 
 FORMATS = {
     "nccl.prefix": (
-        r"^(?:\[(?P<ts>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\] )?(?P<host>[^\s:]+):(?P<pid>\d+):(?P<tid>\d+) "
-        r"(?:\[(?P<dev>-?\d+)\] )?(?:(?P<rel>\d+\.\d+) )?(?:(?P<src>[^\s:]+:\d+)(?: \((?P<func>[^)]*)\))? )?"
+        r"^(?:\[(?P<ts>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\] )?(?P<host>[^\s:]+):(?P<pid>\d{1,18}):"
+        r"(?P<tid>\d{1,18}) "
+        r"(?:\[(?P<dev>-?\d{1,18})\] )?(?:(?P<rel>\d{1,18}\.\d+) )?(?:(?P<src>[^\s:]+:\d+)(?: \((?P<func>[^)]*)\))? )?"
         r"NCCL (?P<level>INFO|WARN|CALL|TRACE|ABORT) (?P<msg>.*)$"
     ),
     "nccl.init": (
-        r"(?:\[Rank \d+\] )?(?:(?P<func>ncclComm\w+) )?comm (?P<comm>0x[0-9a-fA-F]+) rank (?P<rank>\d+) "
-        r"n[rR]anks (?P<nranks>\d+) cudaDev (?P<dev>\d+)(?: nvmlDev (?P<nvml>\d+))? busId (?P<bus>[0-9a-fA-F]+)"
-        r"(?: parent (?P<parent>0x[0-9a-fA-F]+|\(nil\)) (?:(?:splitCount|childCount) (?P<child>\d+) )?"
-        r"color (?P<color>-?\d+) key (?P<key>-?\d+))?(?: commId (?P<id>0x[0-9a-fA-F]+))? ?- "
+        r"(?:\[Rank \d+\] )?(?:(?P<func>ncclComm\w+) )?comm (?P<comm>0x[0-9a-fA-F]+) rank (?P<rank>\d{1,18}) "
+        r"n[rR]anks (?P<nranks>\d{1,18}) cudaDev (?P<dev>\d{1,18})(?: nvmlDev (?P<nvml>\d{1,18}))? busId "
+        r"(?P<bus>[0-9a-fA-F]+)"
+        r"(?: parent (?P<parent>0x[0-9a-fA-F]+|\(nil\)) (?:(?:splitCount|childCount) (?P<child>\d{1,18}) )?"
+        r"color (?P<color>-?\d{1,18}) key (?P<key>-?\d{1,18}))?(?: commId (?P<id>0x[0-9a-fA-F]+))? ?- "
         r"(?P<ev>Init START|Init COMPLETE|Destroy COMPLETE|Abort START|Abort COMPLETE|Revoke START|Revoke COMPLETE)"
     ),
     "nccl.coll": (
         r"NCCL INFO (?P<op>[A-Z]\w+): opCount (?P<opcount>[0-9a-fA-F]+) sendbuff (?P<send>0x[0-9a-fA-F]+|\(nil\)) "
-        r"recvbuff (?P<recv>0x[0-9a-fA-F]+|\(nil\)) count (?P<count>\d+) datatype (?P<dtype>\d+) op (?P<redop>\d+) "
-        r"root (?P<root>-?\d+) comm (?P<comm>0x[0-9a-fA-F]+) \[nranks=(?P<nranks>\d+)\] "
-        r"stream (?P<stream>0x[0-9a-fA-F]+|\(nil\))(?: task (?P<task>\d+) globalrank (?P<grank>\d+))?"
+        r"recvbuff (?P<recv>0x[0-9a-fA-F]+|\(nil\)) count (?P<count>\d{1,18}) datatype (?P<dtype>\d{1,18}) op "
+        r"(?P<redop>\d{1,18}) "
+        r"root (?P<root>-?\d{1,18}) comm (?P<comm>0x[0-9a-fA-F]+) \[nranks=(?P<nranks>\d{1,18})\] "
+        r"stream (?P<stream>0x[0-9a-fA-F]+|\(nil\))(?: task (?P<task>\d{1,18}) globalrank (?P<grank>\d{1,18}))?"
     ),
     "nccl.ibcomp": (
         r"NET/IB(?:/GIN)? ?: Got completion from peer (?P<peer>\S+) with (?:error |status=)"
-        r"(?:(?P<name>IBV_WC_\w+|UNKNOWN_STATUS)\()?(?P<status>\d+)\)?,? opcode[ =](?:\w+\()?(?P<opcode>\d+)\)?"
-        r"(?:,? (?:len|reqSize)[ =]\d+,?)? vendor[ _]err[ =](?P<vendor>\d+)"
+        r"(?:(?P<name>IBV_WC_\w+|UNKNOWN_STATUS)\()?(?P<status>\d{1,18})\)?,? opcode[ =](?:\w+\()?"
+        r"(?P<opcode>\d{1,18})\)?"
+        r"(?:,? (?:len|reqSize)[ =]\d+,?)? vendor[ _]err[ =](?P<vendor>\d{1,18})"
         r"(?: \((?P<req>[^)]*)\)| req_type=(?P<req2>\w+))?(?P<rest>.*?)(?: hca (?P<hca>\S+))?$"
     ),
     "nccl.ibasync": (
-        r"NET/IB : (?:(?P<dev>[^\s:]+):(?P<port>\d+) )?(?P<what>async fatal event|Got async (?:error )?event|"
+        r"NET/IB : (?:(?P<dev>[^\s:]+):(?P<port>\d{1,18}) )?(?P<what>async fatal event|Got async (?:error )?event|"
         r"Got non-fatal async event|GID table changed|speed change detected|unknown event type)(?P<rest>.*)$"
     ),
 }
@@ -57,14 +61,14 @@ _ASYNC = re.compile(FORMATS["nccl.ibasync"])
 _GIDS = re.compile(r"localGid (?P<local>\S+) remoteGids? ?(?P<remote>\S+)")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)(?:\+cuda(\d+\.\d+))?")
 _CHANNEL = re.compile(
-    r"^Channel \d+(?:/\d+)?(?:/\d+)? ?: (\d+)\[\S+\] -> (\d+)\[\S+\](?: \[(?:send|receive)\])? via (\S+)"
+    r"^Channel \d+(?:/\d+)?(?:/\d+)? ?: (\d{1,18})\[\S+\] -> (\d{1,18})\[\S+\](?: \[(?:send|receive)\])? via (\S+)"
 )
 _CLOSED = re.compile(
-    r"Connection closed by (?:remote peer (?P<peer>\S+)|localRank (?P<local>\d+))|"
+    r"Connection closed by (?:remote peer (?P<peer>\S+)|localRank (?P<local>\d{1,18}))|"
     r"Connection (?:reset|closed) by peer|Broken pipe"
 )
 _CALL = re.compile(r"Call to (?P<call>\S+)(?: .{0,200}?)? ?(?:failed|returned)\b")
-_CUDA = re.compile(r"Cuda failure (?:(?P<code>\d+) )?'(?P<text>[^']{0,200})'")
+_CUDA = re.compile(r"Cuda failure (?:(?P<code>\d{1,18}) )?'(?P<text>[^']{0,200})'")
 _RESULT = re.compile(
     r"^(?:\S{1,200}:\d+|\S{1,100})(?: \([^)]{0,200}\))? -> (?P<code>\d{1,3})(?: \[(?P<thread>[^\]]{1,40})\])?$"
 )

@@ -14,14 +14,16 @@ from sentinel.collectors._engine_lines import TEXT_MAX
 from sentinel.model.observation import Decode, Origin, Prefill, Tags
 
 DECODE = re.compile(
-    r"Decode batch(?:\. | \[(?P<iter>\d+)\], |, )#running-req: (?P<running>\d+), (?P<kv>.*?gen throughput \(token/s\): "
-    r"(?P<tput>[\d.]+|nan|inf)(?:, largest-len: \d+)?, #queue-req: (?P<queue>\d+))(?P<tail>.*)$"
+    r"Decode batch(?:\. | \[(?P<iter>\d{1,18})\], |, )#running-req: (?P<running>\d{1,18}), "
+    r"(?P<kv>.*?gen throughput \(token/s\): "
+    r"(?P<tput>[\d.]{1,24}|nan|inf)(?:, largest-len: \d+)?, #queue-req: (?P<queue>\d{1,18}))(?P<tail>.*)$"
 )
 PREFILL = re.compile(
-    r"Prefill batch(?:\. | \[(?P<iter>\d+)\], |, )#new-seq: (?P<new_seq>\d+), #new-token: (?P<new_token>\d+), "
-    r"#cached-token: (?P<cached>\d+), (?P<kv>.*)$"
+    r"Prefill batch(?:\. | \[(?P<iter>\d{1,18})\], |, )#new-seq: (?P<new_seq>\d{1,18}), #new-token: "
+    r"(?P<new_token>\d{1,18}), "
+    r"#cached-token: (?P<cached>\d{1,18}), (?P<kv>.*)$"
 )
-KEY_VALUE = re.compile(r"(?<![\w#])(?P<k>#?[A-Za-z][^,:]{0,63}): (?P<v>-?[\d.]+%?|nan%?|inf|True|False)(?=,|\s*$)")
+KEY_VALUE = re.compile(r"(?<![\w#])(?P<k>#?[A-Za-z][^,:]{0,63}): (?P<v>-?[\d.]{1,24}%?|nan%?|inf|True|False)(?=,|\s*$)")
 
 Speaker = tuple[Origin, float | None, str | None, int | None, Tags | None, int | None]
 """A `Who`, or its fields alone: naming them costs as much as reading a line's header."""
@@ -172,7 +174,7 @@ def _shape(pairs: dict[str, str], keys: tuple[str, ...]) -> Shape:
     usages = tuple(index for key, index in at.items() if key.endswith("token usage") or key == "mamba usage")
     if "#token" not in at and "#full token" in at:
         at["#token"] = at["#full token"]
-    body = ", ".join(f"{re.escape(key)}: {text if text in _TRUTH else '([^,]+)'}" for key, text in pairs.items())
+    body = ", ".join(f"{re.escape(key)}: {text if text in _TRUTH else '([^,]{1,24})'}" for key, text in pairs.items())
     body += r"(?:, ?)?$"
     named = tuple(at.get(key) for key in keys)
     plain = at.get("token usage")

@@ -12,7 +12,7 @@ PHASE = re.compile(
     r" (?P<edge>begin|ends?)\b"
 )
 WATCHDOG = re.compile(
-    r"(?:(?P<name>[A-Z]\w+) w|W)atchdog timeout \(self\.watchdog_timeout=(?P<timeout>[\d.]+)(?:, "
+    r"(?:(?P<name>[A-Z]\w+) w|W)atchdog timeout \(self\.watchdog_timeout=(?P<timeout>[\d.]{1,24})(?:, "
     r"self\.soft=(?P<soft>True|False))?\)"
 )
 FATAL = re.compile(
@@ -23,25 +23,27 @@ FATAL = re.compile(
     r"DetokenizerManager hit an exception: "
     r"|Health check failed\. Server couldn't get a response from detokenizer)"
 )
-PYSPY = re.compile(r"Pyspy dump for PID (?P<pid>\d+)(?: \((?P<cmd>[^)]*)\))?:")
+PYSPY = re.compile(r"Pyspy dump for PID (?P<pid>\d{1,18})(?: \((?P<cmd>[^)]*)\))?:")
 
 _PYSPY_FAILED = re.compile(
-    r"(?:Pyspy failed .{0,200}?--pid |All pyspy dump attempts failed for PID |Pyspy failed to dump PID )(\d+)"
+    r"(?:Pyspy failed .{0,200}?--pid |All pyspy dump attempts failed for PID |Pyspy failed to dump PID )(\d{1,18})"
 )
-_CRASHED = re.compile(r"Subprocess (?P<name>\S+) \(pid=(?P<pid>\d+)\) crashed with exit code (?P<code>-?\d+)")
-_TERMINATED = re.compile(r"Scheduler or DataParallelController (?P<pid>\d+) terminated with (?P<code>-?\w+)")
-_DIED = re.compile(r"Rank (?P<rank>\d{1,6}) scheduler died during initialization(?: \(exit code: (?P<code>-?\d+)\))?")
+_CRASHED = re.compile(r"Subprocess (?P<name>\S+) \(pid=(?P<pid>\d{1,18})\) crashed with exit code (?P<code>-?\d{1,18})")
+_TERMINATED = re.compile(r"Scheduler or DataParallelController (?P<pid>\d{1,18}) terminated with (?P<code>-?\w+)")
+_DIED = re.compile(
+    r"Rank (?P<rank>\d{1,6}) scheduler died during initialization(?: \(exit code: (?P<code>-?\d{1,18})\))?"
+)
 _HEARTBEAT = re.compile(
-    r"for last (?P<seconds>\d+) seconds\. tic start time: (?P<tic>[\d:]+)\. last_heartbeat time: (?P<beat>[\d:]+)"
+    r"for last (?P<seconds>\d{1,18}) seconds\. tic start time: (?P<tic>[\d:]+)\. last_heartbeat time: (?P<beat>[\d:]+)"
 )
-_RETRACTED = re.compile(r"#retracted_reqs: (?P<retracted>\d+)(?:, #new_tokens_gained: (?P<gained>\d+))?")
-_REMAINING = re.compile(r"Remaining number of requests (?P<remaining>\d+)")
-_UNFINISHED = re.compile(r"Dumped (?P<finished>\d+) finished and (?P<unfinished>\d+) unfinished requests")
+_RETRACTED = re.compile(r"#retracted_reqs: (?P<retracted>\d{1,18})(?:, #new_tokens_gained: (?P<gained>\d{1,18}))?")
+_REMAINING = re.compile(r"Remaining number of requests (?P<remaining>\d{1,18})")
+_UNFINISHED = re.compile(r"Dumped (?P<finished>\d{1,18}) finished and (?P<unfinished>\d{1,18}) unfinished requests")
 _REQUEST = re.compile(r"(?:rid[=:]\s?|\breq(?:uest)?\s)['\"]?(?P<rid>[\w.:-]{1,120})")
-_POOL = re.compile(r"max_total_num_tokens=(?P<pool_tokens>\d+)")
-_RUNNING = re.compile(r"#running-req: (?P<running>\d+)\s*$")
-_HOST_MEMORY = re.compile(r"Allocating (?P<gb>[\d.]+) GB host memory")
-_NCCL = re.compile(r"sglang is using nccl==(?P<nccl>[\d.]+)")
+_POOL = re.compile(r"max_total_num_tokens=(?P<pool_tokens>\d{1,18})")
+_RUNNING = re.compile(r"#running-req: (?P<running>\d{1,18})\s*$")
+_HOST_MEMORY = re.compile(r"Allocating (?P<gb>[\d.]{1,24}) GB host memory")
+_NCCL = re.compile(r"sglang is using nccl==(?P<nccl>[\d.]{1,24})")
 _GRAMMAR_ABORT = re.compile(r"(?i)abort|failed|not accepted")
 
 
@@ -218,7 +220,7 @@ def _by_content(msg: str) -> Iterator[Said]:
         yield from batch(msg)
 
 
-_BATCH_SIZE = re.compile(r"cur_batch\w*\.batch_size\(\)=(?P<batch_size>\d+)")
+_BATCH_SIZE = re.compile(r"cur_batch\w*\.batch_size\(\)=(?P<batch_size>\d{1,18})")
 _BATCH_IDS = re.compile(r"\bReq\(rid=['\"]?([^,\s'\")]{1,120})")
 
 

@@ -39,7 +39,7 @@ def stat_of(text: str) -> tuple[str, str, int | None]:
     words = after.split()
     state = words[0] if words and len(words[0]) == 1 else "?"
     ticks = None
-    if len(words) > 12 and words[11].isdigit() and words[12].isdigit():
+    if len(words) > 12 and words[11].isdecimal() and words[12].isdecimal():
         ticks = int(words[11][:18]) + int(words[12][:18])
     return before.partition("(")[2][:64], state, ticks
 

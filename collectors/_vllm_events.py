@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from sentinel.collectors._engine_lines import TEXT_MAX, Edge, Said, access, quoted_ids, raised_kind, settings
 from sentinel.model.observation import NoticeKind, PhaseName, Tags
 
-SHM = re.compile(r"No available (?:shared memory broadcast )?block found ?in (?P<secs>\d+) seconds?\.")
+SHM = re.compile(r"No available (?:shared memory broadcast )?block found ?in (?P<secs>\d{1,18}) seconds?\.")
 FATAL = re.compile(
     r"(?P<kind>EngineCore (?:failed to start|encountered a fatal error|hit an exception)|EngineDeadError"
     r"|RPC call to (?P<method>\w+) timed out|Worker proc (?P<worker>\S+) died unexpectedly|Engine core "
@@ -15,23 +15,24 @@ FATAL = re.compile(
     r"|RuntimeError: Executor failed|\[Watchdog\]Dumped stack to (?P<dump>\S+) due to (?P<why>.+))"
 )
 SPECDEC = re.compile(
-    r"SpecDecoding metrics: Mean acceptance length: (?P<len>[\d.]+|nan), Accepted throughput: "
-    r"(?P<atps>[\d.]+) tokens/s, "
-    r"Drafted throughput: (?P<dtps>[\d.]+) tokens/s, Accepted: (?P<acc>\d+) tokens, Drafted: (?P<dr>\d+) tokens, "
-    r"Per-position acceptance rate: (?P<pos>[\d., nan]*), Avg Draft acceptance rate: (?P<rate>[\d.]+|nan)%"
+    r"SpecDecoding metrics: Mean acceptance length: (?P<len>[\d.]{1,24}|nan), Accepted throughput: "
+    r"(?P<atps>[\d.]{1,24}) tokens/s, "
+    r"Drafted throughput: (?P<dtps>[\d.]{1,24}) tokens/s, Accepted: (?P<acc>\d{1,18}) tokens, Drafted: "
+    r"(?P<dr>\d{1,18}) tokens, "
+    r"Per-position acceptance rate: (?P<pos>[\d., nan]*), Avg Draft acceptance rate: (?P<rate>[\d.]{1,24}|nan)%"
 )
 
 _VERSION = re.compile(r"vLLM API server version (?P<vllm>\S+)")
 _ENGINE = re.compile(r"Initializing a V1 LLM engine \(v(?P<vllm>[^)]+)\) with config:")
-_NCCL = re.compile(r"vLLM is using nccl==(?P<nccl>[\d.]+)(?:.*\[repeated (?P<repeated>\d+)x)?")
+_NCCL = re.compile(r"vLLM is using nccl==(?P<nccl>[\d.]{1,24})(?:.*\[repeated (?P<repeated>\d{1,18})x)?")
 _WORLD = re.compile(r"world_size=(?P<world_size>\d{1,6}) rank=(?P<rank>\d{1,6}) local_rank=")
 _ASSIGNED = re.compile(
     r"rank \d+ in world size \d+ is assigned as DP rank (?P<dp>\d{1,6}), PP rank (?P<pp>\d{1,6}).{0,"
     r"100}?\bTP rank (?P<tp>\d{1,6})"
 )
 _POOL = re.compile(r"\w+ KV cache size: (?P<pool_tokens>[\d,]+) tokens")
-_EXIT = re.compile(r"\(exit code: (?P<exit_code>-?\d+)\)")
-_STATS_LEFT = re.compile(r"num_running_reqs=(?P<running>\d+), num_waiting_reqs=(?P<waiting>\d+)")
+_EXIT = re.compile(r"\(exit code: (?P<exit_code>-?\d{1,18})\)")
+_STATS_LEFT = re.compile(r"num_running_reqs=(?P<running>\d{1,18}), num_waiting_reqs=(?P<waiting>\d{1,18})")
 _REQUEST = re.compile(
     r"(?:Received|Added|Finished|Aborted|Aborting|Generated response for) (?:streaming )?request(?:\(s\))?"
     r" (?P<rid>[\w.:-]{1,120})"

@@ -3,6 +3,7 @@
 Format: a header line `{"sentinel":"observations/1"}`, then one observation of `sentinel/model/observation.py` a line.
 """
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -12,6 +13,8 @@ from sentinel.model.observation import AnyObservation, Observation
 
 HEADER = b'{"sentinel":"observations/1"}\n'
 LINE_MAX = 1 << 20
+_ABSURD = re.compile(r"\d{40}")
+"""No number of the agent's is so long, and arithmetic with it would fail."""
 
 _DECODER: msgspec.json.Decoder[AnyObservation] = msgspec.json.Decoder(AnyObservation)
 
@@ -20,10 +23,10 @@ def parse(blob: Blob, context: Context) -> Iterator[Observation]:
     """Observations as the agent made them; lines that are not one are left out."""
     del context
     for line in blob.lines():
-        if len(line.text) <= LINE_MAX and line.text.startswith('{"kind"'):
+        if len(line.text) <= LINE_MAX and line.text.startswith('{"kind"') and not _ABSURD.search(line.text):
             try:
                 yield _DECODER.decode(line.text)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 continue
 
 

@@ -25,9 +25,12 @@ CURL = re.compile(
     re.MULTILINE,
 )
 _URL = re.compile(r"(?:https?://[^\s/'\"]{1,200}|[\w.-]{1,200}:\d{1,5})/[\w./?=&%-]*")
-_CODE = re.compile(r"^(?:<? ?HTTP/[\d.]+ )?(?P<status>[1-5]\d\d)(?: (?P<seconds>\d+(?:\.\d+)?)s?)?(?: [A-Z][\w ]*)?$")
-_CURL_ERROR = re.compile(r"^curl: \((?P<code>\d+)\) (?P<text>.{0,300})$")
-_AFTER = re.compile(r"after (?P<ms>\d+) (?:milliseconds|ms)")
+_CODE = re.compile(
+    r"^(?:<? ?HTTP/[\d.]+ )?(?P<status>[1-5]\d\d)(?: (?P<seconds>\d{1,18}(?:\.\d+)?)s?)?"
+    r"(?: [A-Z][\w ]*)?$"
+)
+_CURL_ERROR = re.compile(r"^curl: \((?P<code>\d{1,18})\) (?P<text>.{0,300})$")
+_AFTER = re.compile(r"after (?P<ms>\d{1,18}) (?:milliseconds|ms)")
 _PAUSED = re.compile(r'"is_(?P<state>paused|sleeping)" ?: ?(?P<value>true|false)')
 _DATE = re.compile(
     r"^[A-Z][a-z]{2} +(?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)(?: [AP]M)? \S+ "
@@ -43,7 +46,7 @@ _GATEWAY = re.compile(
     r"(?m)^(?P<ts>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,16}) (?P<level>[A-Z]{3,8}) (?P<text>.{0,400}\brid=.{0,400})$"
 )
 _PAIR = re.compile(r"\b(?P<key>[a-z_]{2,30})=(?P<value>\S{1,120})")
-_TIMED_OUT = re.compile(r"timed out(?: after (?P<seconds>\d+(?:\.\d+)?) ?s)?")
+_TIMED_OUT = re.compile(r"timed out(?: after (?P<seconds>\d{1,18}(?:\.\d+)?) ?s)?")
 
 
 def local_s(text: str) -> float | None:

@@ -93,7 +93,10 @@ def counters_of(text: str, path: str) -> tuple[Counter, ...]:
 
 
 def _cgroup_of(text: str, path: str) -> Counter | None:
-    """A line of a cgroup v2 file; the key is the file's name, and the name in the line when it has one."""
+    """A line of a cgroup v2 file; the key is the file's name, and the name in the line when it has one.
+
+    A limit of `max` is no number, and left out.
+    """
     found = _CGROUP_GREP.match(text)
     if found is not None:
         file, device = found["file"], found["path"].rstrip("/")
@@ -102,9 +105,10 @@ def _cgroup_of(text: str, path: str) -> Counter | None:
         if section is None or found is None:
             return None
         file, device = section["file"], path[: section.start()]
+    if found["value"] == "max":
+        return None
     key = f"{file}.{found['key']}" if found["key"] else file
-    value = float("inf") if found["value"] == "max" else float(found["value"])
-    return Counter("cgroup", device or "cgroup", key, value)
+    return Counter("cgroup", device or "cgroup", key, float(found["value"]))
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ Severity = Literal["info", "warning", "error", "fatal"]
 
 XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
-    r"(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\): (?P<xid>\d{1,5})(?:, pid='?(?P<pid>\d{1,10}|<unknown>)'?)?"
+    r"(?: GPU-I:(?P<gi>\d{1,18}))?(?: GPU-CI:(?P<ci>\d{1,18}))?\): (?P<xid>\d{1,5})(?:, pid='?"
+    r"(?P<pid>\d{1,10}|<unknown>)'?)?"
     r"(?:, name=(?P<name>[^,]*))?,? ?(?P<text>.*?)(?: caused by previous Xid (?P<cause>\d{1,5}))?$"
 )
 SXID = re.compile(
@@ -26,19 +27,19 @@ MLX5 = re.compile(
     r"(?:(?P<func>\w{1,64}):(?P<line>\d{1,6})(?::\(pid (?P<pid>\d{1,10})\))?: )?(?P<text>.*)$"
 )
 HUNG = re.compile(
-    r"INFO: task (?P<comm>.{1,16}):(?P<pid>\d{1,10}) (?:blocked for more than (?P<secs>\d+) seconds\."
+    r"INFO: task (?P<comm>.{1,16}):(?P<pid>\d{1,10}) (?:blocked for more than (?P<secs>\d{1,18}) seconds\."
     r"|(?:<\w+> )?(?:is )?blocked on an? (?P<lock>[\w-]+)"
     r"(?:,| likely (?:owned|last held) by task (?P<ocomm>.{1,16}):(?P<opid>\d{1,10})))"
 )
 OOM = re.compile(
     r"(?P<scope>Out of memory|Memory cgroup out of memory)(?: \([^)]*\))?: "
     r"Kill(?:ed)? process (?P<pid>\d{1,10}) \((?P<comm>[^)]*)\)"
-    r"(?: total-vm:(?P<vm>\d+)kB, anon-rss:(?P<anon>\d+)kB, file-rss:(?P<file>\d+)kB"
-    r"(?:, shmem-rss:(?P<shmem>\d+)kB)?)?"
+    r"(?: total-vm:(?P<vm>\d{1,18})kB, anon-rss:(?P<anon>\d{1,18})kB, file-rss:(?P<file>\d{1,18})kB"
+    r"(?:, shmem-rss:(?P<shmem>\d{1,18})kB)?)?"
 )
 NVME = re.compile(
-    r"nvme (?P<ctrl>nvme\d+): (?:I/O (?:tag )?(?P<tag>\d+)(?: \((?P<cid>[^)]*)\))?"
-    r"(?: opcode (?P<opc>0x[0-9a-f]+) \((?P<opname>[^)]*)\))? QID (?P<qid>\d+) timeout, "
+    r"nvme (?P<ctrl>nvme\d+): (?:I/O (?:tag )?(?P<tag>\d{1,18})(?: \((?P<cid>[^)]*)\))?"
+    r"(?: opcode (?P<opc>0x[0-9a-f]+) \((?P<opname>[^)]*)\))? QID (?P<qid>\d{1,18}) timeout, "
     r"(?P<act>aborting|reset controller|completion polled|disable controller)"
     r"|(?P<down>controller is down; will reset: CSTS=0x[0-9a-f]+|Device not ready"
     r"|Disabling device after reset failure|Removing after probe failure))"
@@ -78,7 +79,7 @@ class Event(NamedTuple):
 
 
 def _int(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _xid(text: str) -> Event | None:

@@ -18,17 +18,17 @@ JSON_CHARS = 64 << 20
 
 FORMATS = {
     "ras.row": (
-        r"^\s*(?P<group>\d+)\s+(?P<comms>\d+)\s+(?P<nodes>\d+)\s+(?P<rpn>\d+(?:-\d+)?)\s+(?P<rpc>\d+)\s+(?P<rig>\d+)\s+"
+        r"^\s*(?P<group>\d{1,18})\s+(?P<comms>\d{1,18})\s+(?P<nodes>\d{1,18})\s+(?P<rpn>\d{1,18}(?:-\d+)?)\s+(?P<rpc>\d{1,18})\s+(?P<rig>\d{1,18})\s+"
         r"(?P<status>(?:NOCOMM|UNKNOWN|INIT|RUNNING|FINALIZE|ABORT)"
         r"(?:,(?:NOCOMM|UNKNOWN|INIT|RUNNING|FINALIZE|ABORT))*)\s+"
         r"(?P<errors>OK|(?:INCOMPLETE|ERROR|MISMATCH)(?:,(?:INCOMPLETE|ERROR|MISMATCH))*)\s*$"
     ),
     "ras.detail": (
-        r"^\s+(?:(?P<n>\d+) ranks? have launched up to operation (?P<op>\d+)|Rank (?P<rank>\d+)"
-        r"(?: has (?:launched up to operation (?P<rop>\d+)|not launched any operations|status (?P<st>\w+))"
+        r"^\s+(?:(?P<n>\d{1,18}) ranks? have launched up to operation (?P<op>\d{1,18})|Rank (?P<rank>\d{1,18})"
+        r"(?: has (?:launched up to operation (?P<rop>\d{1,18})|not launched any operations|status (?P<st>\w+))"
         r"| reported (?P<err>[^-]+?))? -- "
-        r"(?:GPUs? (?P<gpu>[\d,]+) managed by process (?P<pid>\d+) on node (?P<host>\S+)"
-        r"|\[process information not found\])|Process (?P<dpid>\d+) on node (?P<dhost>\S+) managing GPUs? "
+        r"(?:GPUs? (?P<gpu>[\d,]+) managed by process (?P<pid>\d{1,18}) on node (?P<host>\S+)"
+        r"|\[process information not found\])|Process (?P<dpid>\d{1,18}) on node (?P<dhost>\S+) managing GPUs? "
         r"(?P<dgpu>[\d,]+))\s*$"
     ),
 }
@@ -37,13 +37,13 @@ _ROW = re.compile(FORMATS["ras.row"])
 _DETAIL = re.compile(FORMATS["ras.detail"])
 _COMM = re.compile(r"^#(\d{1,6})-(\d{1,6}) \(([0-9a-fA-F]{1,32})\) (INCOMPLETE|ERROR|MISMATCH)")
 _OPERATION = re.compile(r"different (?:(\w{1,30}) operation counts|collective operation counts|status)")
-_NONE_LAUNCHED = re.compile(r"^\s+(\d+) ranks? have not launched any operations")
-_MISSING_COUNT = re.compile(r"Missing communicator data from (\d+) ranks?")
-_MISSING_RANK = re.compile(r"^\s+The missing rank: (-?\d+)")
-_ANY_RANK = re.compile(r"^\s+Rank (-?\d+)\b")
+_NONE_LAUNCHED = re.compile(r"^\s+(\d{1,18}) ranks? have not launched any operations")
+_MISSING_COUNT = re.compile(r"Missing communicator data from (\d{1,18}) ranks?")
+_MISSING_RANK = re.compile(r"^\s+The missing rank: (-?\d{1,18})")
+_ANY_RANK = re.compile(r"^\s+Rank (-?\d{1,18})\b")
 _BEGIN = re.compile(r"^\s*NCCL version (\S{1,40}) compiled with CUDA")
 _EVENT = re.compile(
-    r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] (PEER_[A-Z_]{3,30}): (?:process (\d+) on node (\S+)|(\S+))?(.{0,300})"
+    r"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] (PEER_[A-Z_]{3,30}): (?:process (\d{1,18}) on node (\S+)|(\S+))?(.{0,300})"
 )
 _NO_ANSWER = re.compile(
     r"\A\s*(?:[\w.]{1,60}\.)?(?:TimeoutError|timeout|ConnectionRefusedError|ConnectionResetError|BrokenPipeError)"

@@ -50,11 +50,11 @@ class _Reader:
             return
         row = dict(zip(columns, cells, strict=False))
         index = number(row["gpu"])
-        if index is None or not row["gpu"].isdigit() or index >= 1024:
+        if index is None or not row["gpu"].isdecimal() or index >= 1024:
             return
         where = self._where(row, line)
         if "pid" in row:
-            if row["pid"].isdigit():
+            if row["pid"].isdecimal():
                 yield GpuSample(**where, index=int(index), pids=(int(row["pid"][:10]),))
             return
         yield GpuSample(
@@ -71,7 +71,7 @@ class _Reader:
         if clock_s is not None:
             date = row.get("date", "")
             day = None
-            if len(date) == 8 and date.isdigit():
+            if len(date) == 8 and date.isdecimal():
                 day = epoch(int(date[:4]), int(date[4:6]), int(date[6:]), 0, 0, 0)
             where["at_s"] = None if day is None else day + clock_s
             where["clock_s"] = clock_s if day is None else None

@@ -101,7 +101,7 @@ class _Reader:
             if len(self.path) < 16:
                 self.path.append((depth, key))
             return
-        if key == "process id" and value.strip().isdigit():
+        if key == "process id" and value.strip().isdecimal():
             gpu.pids.append(int(value.strip()[:10]))
         gpu.values["/".join([*(name for _, name in self.path), key])] = value.strip()
 
@@ -111,7 +111,7 @@ class _Reader:
             return
         where, minor = self._where(gpu.line), gpu.first("minor number") or ""
         # An excerpt may show any of the GPUs: without the minor number only the bus address says which.
-        index = int(minor[:4]) if minor.isdigit() else 0 if self.attached == 1 else -1
+        index = int(minor[:4]) if minor.isdecimal() else 0 if self.attached == 1 else -1
         pending = gpu.first("remapped rows/pending", "row remapping pending", "pending page blacklist")
         failed = gpu.first("remapping failure occurred")
         action = gpu.first("gpu recovery action", "recovery action")

@@ -14,9 +14,12 @@ from sentinel.model.observation import Observation, ProcessCounters
 _IO = re.compile(
     r"^\s*(?P<key>rchar|wchar|syscr|syscw|read_bytes|write_bytes|cancelled_write_bytes): (?P<value>\d{1,20})\s*$"
 )
-_TIMES = re.compile(r"^\s*(?:pid[ =:]*)?(?P<pid>\d{1,10})[:,]? (?P<pairs>(?:\w{2,24}=\d{1,20}[ ,]*){1,16})\s*$")
+_TIMES = re.compile(
+    r"^\s*(?:pid[ =:]*)?(?P<pid>\d{1,10})[:,]? (?P<pairs>\w{2,24}=\d{1,20}(?:[ ,]+\w{2,24}=\d{1,20}){0,15})[ ,\t]*$"
+)
 _PAIR = re.compile(r"(\w{2,24})=(\d{1,20})")
 _STAT = re.compile(r"^(?P<pid>\d{1,10}) \(.{1,64}\) [RSDTtZXIKWP] (?P<rest>[-\d ]{20,600})")
+_COUNT = re.compile(r"\d{1,20}")
 _SCHED = re.compile(r"^(?P<run>\d{1,20}) (?P<wait>\d{1,20}) (?P<slices>\d{1,20})\s*$")
 _KNOWN = frozenset(("utime", "stime", "majflt", "minflt", "read_bytes", "rchar", "syscr", "run_ns"))
 
@@ -25,7 +28,7 @@ def stat_counters(rest: str) -> dict[str, float]:
     """Faults and CPU ticks from the numbers that follow the state letter of a `stat` line."""
     words = rest.split()
     names = {6: "minflt", 8: "majflt", 10: "utime", 11: "stime"}
-    return {name: float(words[at]) for at, name in names.items() if at < len(words) and words[at].isdigit()}
+    return {name: float(words[at]) for at, name in names.items() if at < len(words) and _COUNT.fullmatch(words[at])}
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ when the scrape prints them.
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from math import isfinite
 
 from sentinel.collector import Context, Line, LogParser, Sample
 from sentinel.collectors._machine import Sections, Where, sample_lines
@@ -29,6 +30,8 @@ _LABEL = re.compile(r'([a-zA-Z_]\w{0,100})="((?:[^"\\]|\\.){0,500})"')
 def series_of(line: str) -> tuple[str, float, float | None] | None:
     """(series with sorted labels, value, time of the sample in s) of one line of a kept family; None for any other.
 
+    `NaN` and `Inf`, a meter before its first sample, are no values.
+
     >>> series_of('vllm:num_requests_running{model_name="m",engine="0"} 2.0')
     ('vllm:num_requests_running{engine="0",model_name="m"}', 2.0, None)
     """
@@ -42,6 +45,8 @@ def series_of(line: str) -> tuple[str, float, float | None] | None:
     if at_s is not None and at_s > 1e11:
         at_s /= 1000.0
     value = float(found["value"])
+    if not isfinite(value):
+        return None
     return f"{found['name']}{{{labels}}}" if labels else found["name"], value, at_s
 
 

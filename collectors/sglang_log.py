@@ -43,7 +43,7 @@ PACKAGED = re.compile(
 
 _RANK = re.compile(r"(DP|PP|ATTN_CP|MOE_DP|TP|EP)(\d{1,5})")
 RANKS_MAX = 4096
-_RAY = re.compile(r"\((?P<actor>\w+) pid=(?P<pid>\d+)")
+_RAY = re.compile(r"\((?P<actor>\w+) pid=(?P<pid>\d{1,18})")
 
 
 def recognise(sample: Sample) -> bool:

@@ -13,29 +13,30 @@ from sentinel.collectors._engine_lines import TEXT_MAX, Said, Traceback, Who, Ye
 from sentinel.model.observation import NoticeKind, Observation, Origin
 
 PREFIX = re.compile(
-    r"(?:\[rank(?P<rank>\d+)\]:)?\[(?P<lvl>[IWEF])(?P<md>\d{3,4})? ?(?P<time>\d\d:\d\d:\d\d\.\d+)? ?(?:\d+ )?"
-    r"(?P<file>[\w.]+\.(?:cpp|hpp|cc|h)):(?P<line>\d+)\] (?P<msg>.*)$"
+    r"(?:\[rank(?P<rank>\d{1,18})\]:)?\[(?P<lvl>[IWEF])(?P<md>\d{3,4})? ?(?P<time>\d\d:\d\d:\d\d\.\d+)? ?(?:\d+ )?"
+    r"(?P<file>[\w.]+\.(?:cpp|hpp|cc|h)):(?P<line>\d{1,18})\] (?P<msg>.*)$"
 )
 TIMEOUT = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+), "
-    r"NumelIn=(?P<nin>\d+), "
-    r"NumelOut=(?P<nout>\d+), Timeout\(ms\)=(?P<to>\d+)\) ran for (?P<ran>\d+) milliseconds"
+    r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d{1,18}), OpType=(?P<op>\w+), "
+    r"NumelIn=(?P<nin>\d{1,18}), "
+    r"NumelOut=(?P<nout>\d{1,18}), Timeout\(ms\)=(?P<to>\d{1,18})\) ran for (?P<ran>\d{1,18}) milliseconds"
 )
 DUMP = re.compile(
-    r"Received a dump signal due to a collective timeout from (?P<from>this local rank| ?rank (?P<src>\d+)"
+    r"Received a dump signal due to a collective timeout from (?P<from>this local rank| ?rank (?P<src>\d{1,18})"
     r") and we will try "
-    r"our best to dump the debug info\. Last enqueued NCCL work: (?P<enq>-?\d+), last completed NCCL work:"
-    r" (?P<done>-?\d+)"
+    r"our best to dump the debug info\. Last enqueued NCCL work: (?P<enq>-?\d{1,18}), last completed NCCL work:"
+    r" (?P<done>-?\d{1,18})"
 )
 FORMATS = {"torch.prefix": PREFIX, "torch.timeout": TIMEOUT, "torch.dump": DUMP}
 
 _RANK = re.compile(r"\[Rank (?P<rank>\d{1,6})\]|\[PG (?:ID )?(?P<pg>\S{1,64}).{0,120}?Rank (?P<pg_rank>\d{1,6})\]")
 _FAILED_AT = re.compile(
-    r"failure detected by watchdog at work sequence id: (?P<seq>-?\d+) PG status: last enqueued work: (?P<enq>-?\d+), "
-    r"(?:last started work: (?P<started>-?\d+), )?last completed work: (?P<done>-?\d+)"
+    r"failure detected by watchdog at work sequence id: (?P<seq>-?\d{1,18}) PG status: last enqueued work: "
+    r"(?P<enq>-?\d{1,18}), "
+    r"(?:last started work: (?P<started>-?\d{1,18}), )?last completed work: (?P<done>-?\d{1,18})"
 )
 _THREAD_ENDED = re.compile(r"Process group watchdog thread terminated with exception: (?P<message>.*)$")
-_REMOTE = re.compile(r"remote error detected from rank: (?P<source>\d+)")
+_REMOTE = re.compile(r"remote error detected from rank: (?P<source>\d{1,18})")
 _TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,120})'")
 _GLOO = re.compile(
     r"gloo/transport/\S{1,80}?:\d+\] (?P<text>Connection closed by peer \[?(?P<peer>[^\]\s]{1,80})\]?|"

@@ -6,6 +6,7 @@ are one JSON object. These formats are written from general knowledge, not read 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -36,7 +37,7 @@ TRITON = re.compile(
 FORMATS: dict[str, re.Pattern[str]] = {}
 
 _ITERATION = re.compile(r"iter = (?P<iteration>\d{1,18}),")
-_FIELD = re.compile(r"'?(?P<key>[a-z_]{3,40})'?(?: = |: )(?P<value>-?\d+(?:\.\d+)?)")
+_FIELD = re.compile(r"'?(?P<key>[a-z_]{3,40})'?(?: = |: )(?P<value>-?\d{1,18}(?:\.\d+)?)(?!\d)")
 _STAGES: tuple[tuple[re.Pattern[str], Said], ...] = (
     (re.compile(r"TensorRT[- ]LLM version"), Said(phase="start", edge="begin")),
     (
@@ -59,14 +60,17 @@ _RAISED = re.compile(
 )
 
 
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
 class Statistics(msgspec.Struct):
     """What is used of the C++ runtime's statistics object; all other keys are ignored."""
 
-    iteration: int = msgspec.field(name="Iteration Counter")
-    active: int = msgspec.field(name="Active Request Count", default=0)
-    used: int | None = msgspec.field(name="Used KV cache blocks", default=None)
-    most: int | None = msgspec.field(name="Max KV cache blocks", default=None)
-    scheduled: int | None = msgspec.field(name="Scheduled Requests", default=None)
+    iteration: Count = msgspec.field(name="Iteration Counter")
+    active: Count = msgspec.field(name="Active Request Count", default=0)
+    used: Count | None = msgspec.field(name="Used KV cache blocks", default=None)
+    most: Count | None = msgspec.field(name="Max KV cache blocks", default=None)
+    scheduled: Count | None = msgspec.field(name="Scheduled Requests", default=None)
 
 
 def recognise(sample: Sample) -> bool:

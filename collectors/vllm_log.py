@@ -23,18 +23,19 @@ from sentinel.collectors._vllm_events import FATAL, SHM, SPECDEC, said, uvicorn
 from sentinel.model.observation import EngineStats, Observation, Origin, Phase, Tags
 
 PREFIX = re.compile(
-    r"^(?:\x1b\[[0-9;]*m)*(?:\((?P<proc>[\w.-]+(?: rank=\d+)?) pid=(?P<pid>\d+)\)(?:\x1b\[[0-9;]*m)*\s+)?"
+    r"^(?:\x1b\[[0-9;]*m)*(?:\((?P<proc>[\w.-]+(?: rank=\d+)?) pid=(?P<pid>\d{1,18})\)(?:\x1b\[[0-9;]*m)*\s+)?"
     r"(?:\x1b\[[0-9;]*m)*"
     r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)(?:\x1b\[[0-9;]*m)* (?:\x1b\[[0-9;]*m)*(?P<ts>\d\d-\d\d "
     r"\d\d:\d\d:\d\d)"
-    r"(?:\x1b\[[0-9;]*m)* (?:\x1b\[[0-9;]*m)*\[(?P<file>[^\]:]+):(?P<line>\d+)\](?:\x1b\[[0-9;]*m)* (?P<msg>.*?)\r?$"
+    r"(?:\x1b\[[0-9;]*m)* (?:\x1b\[[0-9;]*m)*\[(?P<file>[^\]:]+):(?P<line>\d{1,18})\](?:\x1b\[[0-9;]*m)* "
+    r"(?P<msg>.*?)\r?$"
 )
 STATS = re.compile(
-    r"(?:Engine (?P<engine>\d{3,})|(?P<nagg>\d+) Engines Aggregated): Avg prompt throughput: "
-    r"(?P<ptps>[\d.]+) tokens/s, "
-    r"Avg generation throughput: (?P<gtps>[\d.]+) tokens/s, Running: (?P<running>\d+) reqs, Waiting: "
-    r"(?P<waiting>\d+) reqs"
-    r"(?:, Deferred: (?P<deferred>\d+) reqs)?(?P<mid>.*?)(?:, (?P<dev>\w+) KV cache usage: (?P<kv>[\d.]+)"
+    r"(?:Engine (?P<engine>\d{3,})|(?P<nagg>\d{1,18}) Engines Aggregated): Avg prompt throughput: "
+    r"(?P<ptps>[\d.]{1,24}) tokens/s, "
+    r"Avg generation throughput: (?P<gtps>[\d.]{1,24}) tokens/s, Running: (?P<running>\d{1,18}) reqs, Waiting: "
+    r"(?P<waiting>\d{1,18}) reqs"
+    r"(?:, Deferred: (?P<deferred>\d{1,18}) reqs)?(?P<mid>.*?)(?:, (?P<dev>\w+) KV cache usage: (?P<kv>[\d.]{1,24})"
     r"%)(?P<tail>.*)$"
 )
 FORMATS = {
@@ -42,7 +43,8 @@ FORMATS = {
 }  # fmt: skip
 
 _PROCESS = re.compile(
-    r"\((?P<proc>[A-Za-z_][\w.-]{0,80})(?: rank=(?P<rank>\d{1,6}))? pid=(?P<pid>\d{1,10})(?:, ?ip=(?P<ip>[\d.]+))?\)\s*"
+    r"\((?P<proc>[A-Za-z_][\w.-]{0,80})(?: rank=(?P<rank>\d{1,6}))? pid=(?P<pid>\d{1,10})(?:, ?ip="
+    r"(?P<ip>[\d.]{1,24}))?\)\s*"
 )
 _RECORD = re.compile(
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<month>\d\d)-(?P<day>\d\d) (?P<clock>\d\d:\d\d:\d\d) "
@@ -50,9 +52,10 @@ _RECORD = re.compile(
 )
 _TAG = re.compile(r"(?<![A-Z])(DP|PP|TP|EP)(\d{1,5})")
 _KV_FETCH = re.compile(
-    r"KV fetch: (?P<start>\d+) waiting to start, (?P<progress>\d+) in progress, (?P<done>\d+) completed waiting"
+    r"KV fetch: (?P<start>\d{1,18}) waiting to start, (?P<progress>\d{1,18}) in progress, "
+    r"(?P<done>\d{1,18}) completed waiting"
 )
-_PERCENT = re.compile(r"(?P<key>[A-Z][\w ]{2,40} hit rate): (?P<value>[\d.]+)%")
+_PERCENT = re.compile(r"(?P<key>[A-Z][\w ]{2,40} hit rate): (?P<value>[\d.]{1,24})%")
 _WORKER_FILES = (
     "gpu_model_runner.py",
     "gpu_worker.py",
