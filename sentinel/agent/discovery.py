@@ -115,14 +115,16 @@ class Discovery:
         return family
 
     def _engine(self, adapter: Adapter, roots: Sequence[ProcessView]) -> Engine:
-        root = self._described(roots[0])
-        processes = [process for each in roots for process in self._processes(adapter, each)]
+        # The head comes last: with the oldest as its root, an engine stays the same one while its nodes come up.
+        by_age = sorted(roots, key=lambda each: (each.id.started_ticks, each.id.pid))
+        root, head = self._described(by_age[0]), self._described(roots[0])
+        processes = [process for each in by_age for process in self._processes(adapter, each)]
         return Engine(
             key=f"{adapter.name}:{root.id.pid}:{root.id.started_ticks}",
             adapter=adapter.name,
             root=root.id,
             processes=tuple(processes),
-            url=adapter.url(root),
+            url=adapter.url(head),
             deadline=adapter.deadline(root),
             world_size=adapter.world_size(root),
         )

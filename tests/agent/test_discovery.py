@@ -41,9 +41,9 @@ def test_nodes_of_one_launch_that_share_a_box_are_one_engine(tmp_path: Path) -> 
         tree.start(pid + 1, pid, *f"python3 -m sentinel_engine.worker --role rank --rank {rank}".split())
     first, second = Discovery(proc=tmp_path).scan()
 
-    assert (first.root.pid, first.url) == (200, "http://127.0.0.1:30200")
+    assert (first.root.pid, first.url) == (100, "http://127.0.0.1:30200")
     assert sorted((process.id.pid, process.rank) for process in first.ranks) == [(101, 1), (201, 0)]
-    assert [root.pid for root in first.roots] == [200, 100]
+    assert [root.pid for root in first.roots] == [100, 200]
     assert len({process.log for process in first.processes}) == 2
     assert (second.root.pid, len(second.ranks)) == (300, 1)
 

@@ -8,7 +8,7 @@ it names, also when that process is stopped or dead.
 import mmap
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from sentinel.agent import procfs
 from sentinel.agent.source import Said
 from sentinel.collectors.rowstore_page import PAGE_BYTES, owner_of, telemetry
-from sentinel.model.engine import Engine, EngineProcess
+from sentinel.model.engine import Engine, EngineProcess, ProcessId
 from sentinel.model.observation import Origin
 from sentinel.model.stamp import Stamp
 
@@ -35,7 +35,8 @@ class StorePages:
     def __init__(self, engine: Engine, folder: Path | None = None) -> None:
         self.name = f"store:{engine.key}"
         self.engine = engine
-        self._folder = folder or _folder_of(engine)
+        self._folder = folder
+        self._folders: dict[ProcessId, Path] = {}
         self._pages: dict[Path, tuple[mmap.mmap, EngineProcess, int]] = {}
         self._look_due_s = 0.0
         self._tell_due_s = 0.0
@@ -61,11 +62,17 @@ class StorePages:
             page.close()
         self._pages.clear()
 
+    def _where(self) -> Iterable[Path]:
+        """The folder given, else that of every tree of the engine, once."""
+        if self._folder is not None:
+            return (self._folder,)
+        for root in self.engine.roots:
+            if root not in self._folders:
+                self._folders[root] = _folder_of(root)
+        return {path.resolve(): path for path in self._folders.values()}.values()
+
     def _find(self) -> None:
-        try:
-            paths = sorted(self._folder.iterdir())[:FILES_MAX]
-        except OSError:
-            return
+        paths = [path for folder in self._where() for path in _files(folder)]
         # The pid that a containerised process writes is its own view; its start time is the host's.
         owners = {process.id.started_ticks: process for process in self.engine.ranks}
         for path in paths:
@@ -85,8 +92,15 @@ class StorePages:
                 self._pages[path] = (page, process, known.st_ino)
 
 
-def _folder_of(engine: Engine) -> Path:
-    view = procfs.view(engine.root.pid)
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())[:FILES_MAX]
+    except OSError:
+        return []
+
+
+def _folder_of(root: ProcessId) -> Path:
+    view = procfs.view(root.pid)
     given = None if view is None else view.flag(FLAG) or view.environ.get(VARIABLE)
     return FOLDER if given is None else Path(given)
 

@@ -103,7 +103,9 @@ class RowstoreDrill:
         elif self.variant.obstacle == "ordered_restart":
             began_s = scene.note("a person restarts the engine")
             scene.until(TOOLS_S, self._ordered, "no restart could be ordered")
-            scene.until(END_S / self.time_scale + TOOLS_S, self._is_closed, "the ordered restart did not end")
+            scene.until(END_S / self.time_scale + TOOLS_S, self._is_over, "the ordered restart did not end")
+            if (last := scene.told[-1][1]).what != "closed":
+                raise RuntimeError(f"the ordered restart did not work: {last.words}")
             scene.told.clear()
             scene.acks.clear()
             self._first = self._warmed_up(met, began_s)
@@ -115,8 +117,8 @@ class RowstoreDrill:
             return False
         return True
 
-    def _is_closed(self) -> bool:
-        return any(told.what == "closed" for _, told in self._scene.told)
+    def _is_over(self) -> bool:
+        return any(told.what in ("closed", "page") for _, told in self._scene.told)
 
     def _watch(self, met: Path) -> None:
         scene, variant = self._scene, self.variant

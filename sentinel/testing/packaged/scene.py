@@ -20,7 +20,7 @@ from sentinel.bus.embedded import EmbeddedBus
 from sentinel.coordinator.asking import state_of
 from sentinel.coordinator.names import ACKS, FOLDER, LEASE, NOTICES, bus_folder, command_slot
 from sentinel.groups import Store
-from sentinel.model.cluster import GroupState, Told
+from sentinel.model.cluster import Delays, GroupState, Told
 from sentinel.model.engine import Engine
 from sentinel.model.group import Ack, Command, Lease
 from sentinel.plumbing.clock import Clock
@@ -32,7 +32,9 @@ from sentinel.testing.packaged.watching import Watch, timing
 
 GROUP, HOST, DESK = "drill", "here", "desk"
 HOLD_S = 60.0
-TERM_S, VERIFY_S, TOOL_S = 5.0, 30.0, 3.0
+TERM_S, VERIFY_S, TOOL_S = 10.0, 30.0, 5.0
+TOOL_DELAYS = {"capture_s": Delays().capture_s, "unblock_s": Delays().unblock_s}
+"""Not divided: tools take the time that they need."""
 VERB_S = 60.0
 POLL_S, SCAN_S = 0.05, 0.5
 SOURCES = ("engine_log", "nccl_debug", "metrics", "processes", "pressure", "kernel_log", "gpu", "rdma", "block",
@@ -93,7 +95,8 @@ class Scene:
             "verify_s": VERIFY_S / scale,
         }
         policy = {"mode": "auto", "hold_s": HOLD_S, "unblock_first": False, **self.variant.policy}
-        found = {"groups": {GROUP: group}, "policy": policy, "coordinator": {"host": host}}
+        delays = {name: each * scale for name, each in TOOL_DELAYS.items()}
+        found = {"groups": {GROUP: group}, "policy": policy, "delays": delays, "coordinator": {"host": host}}
         return {**found, "timing": timing(scale)} if timing(scale) else found
 
     def _obstructed(self) -> dict[str, Any]:
