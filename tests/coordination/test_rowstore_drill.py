@@ -45,7 +45,7 @@ def as_it_should_be(variant: Variant) -> Seen:
         killed=bool(variant.victim),
         launches=variant.launches,
         relaunches=variant.relaunches,
-        mode=variant.mode,
+        mode=variant.modes[0],
     )
 
 

@@ -50,8 +50,8 @@ def complaints(variant: Variant, seen: Seen) -> Iterator[str]:
     yield from _end(variant, seen)
     if (seen.launches, seen.relaunches) != (variant.launches, variant.relaunches):
         yield f"launched {seen.launches} times and counted {seen.relaunches} relaunches"
-    if variant.ends != "page" and seen.mode != variant.mode:
-        yield f"the row store is in mode {seen.mode or 'unknown'}, wanted {variant.mode}"
+    if variant.ends != "page" and seen.mode not in variant.modes:
+        yield f"the row store is in mode {seen.mode or 'unknown'}, wanted {' or '.join(variant.modes)}"
     if variant.victim and not seen.killed:
         yield f"the {variant.victim} was never seen in phase {variant.phase}, so it was not killed"
     if variant is PLAIN and seen.time_scale == 1.0 and seen.added_s is not None and seen.added_s > ADDED_MAX_S:

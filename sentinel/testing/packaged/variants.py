@@ -13,6 +13,8 @@ Obstacle = Literal["", "no_room", "port_taken", "ordered_restart", "paused"]
 End = Literal["closed", "page", "refused"]
 PHASES: tuple[Phase, ...] = ("capture", "stop", "start", "proving")
 LEGACY, RAM = "legacy", "ram"
+EITHER = (LEGACY, RAM)
+"""Without stacks nobody can tell that the interpreter lock is free, and RAM is not advised."""
 TOO_LARGE = 1 << 50
 
 
@@ -23,7 +25,7 @@ class Variant:
     `policy`, `store`: settings laid over those of the drill. `obstacle`: what the drill puts in the way. `victim` is
     killed in `phase` and started again. `ends`: how the incident has to end; `closings`: how many have to; `guard`: the
     one reason that must stand against acting; `says`: words that a notice must have. `stops`: outcomes of the commands
-    to stop. `launches`: of the engine, the first included.
+    to stop. `launches`: of the engine, the first included. `modes`: the row store's at the end, any of them.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Variant:
     stops: tuple[AckOutcome, ...] = ("done",)
     launches: int = 2
     relaunches: int = 1
-    mode: str = RAM
+    modes: tuple[str, ...] = (RAM,)
     says: str = ""
     keeps_evidence: bool = True
 
@@ -56,7 +58,8 @@ PLAIN = Variant(name="plain", about="captured, judged, stopped, started in RAM m
 def _killed(victim: Victim, phase: Phase) -> Variant:
     when = {"capture": "evidence is taken", "stop": "the engine is stopped", "start": "the engine is started"}
     words = f"the {victim} is killed while {when.get(phase, 'the restart is proved')}, and started again"
-    return Variant(name=f"{victim}-{phase}", about=words, victim=victim, phase=phase)
+    modes = EITHER if (victim, phase) == ("agent", "capture") else (RAM,)
+    return Variant(name=f"{victim}-{phase}", about=words, victim=victim, phase=phase, modes=modes)
 
 
 VARIANTS: tuple[Variant, ...] = (
@@ -75,6 +78,7 @@ VARIANTS: tuple[Variant, ...] = (
         name="no-capture",
         about="evidence cannot be kept: it is lost and no reason to leave the engine stuck",
         obstacle="no_room",
+        modes=EITHER,
         keeps_evidence=False,
     ),
     Variant(
@@ -91,7 +95,7 @@ VARIANTS: tuple[Variant, ...] = (
         name="no-room-in-ram",
         about="RAM would not hold the store: the mode stays, and the reason is said",
         store={"bytes": TOO_LARGE},
-        mode=LEGACY,
+        modes=(LEGACY,),
         says="does not fit",
     ),
     Variant(
@@ -103,7 +107,7 @@ VARIANTS: tuple[Variant, ...] = (
         guard="budget",
         stops=(),
         relaunches=1,
-        mode=LEGACY,
+        modes=(LEGACY,),
     ),
     Variant(
         name="paused",
@@ -114,7 +118,7 @@ VARIANTS: tuple[Variant, ...] = (
         stops=(),
         launches=1,
         relaunches=0,
-        mode=LEGACY,
+        modes=(LEGACY,),
     ),
     *(_killed("agent", phase) for phase in PHASES),
     *(_killed("coordinator", phase) for phase in PHASES),
