@@ -222,14 +222,19 @@ def _check(config: Config) -> None:
 
 
 def _check_metrics(metrics: Metrics) -> None:
-    if not metrics.listen:
-        return
-    host, _ = metrics.address()
-    if bool(metrics.certificate_file) != bool(metrics.key_file):
+    if metrics.listen and bool(metrics.certificate_file) != bool(metrics.key_file):
         raise ConfigError("metrics.certificate_file and metrics.key_file belong together; set both or none")
+    check_page("metrics.listen", metrics.listen, metrics)
+
+
+def check_page(key: str, listen: str, metrics: Metrics) -> None:
+    """Raises ConfigError where a page of metrics would be open to the network without TLS and a token."""
+    if not listen:
+        return
+    host, _ = address(key, listen)
     if not is_loopback(host) and not (metrics.certificate_file and metrics.token_file):
         raise ConfigError(
-            f"metrics.listen: {host} is not loopback; set metrics.certificate_file, metrics.key_file and "
+            f"{key}: {host} is not loopback; set metrics.certificate_file, metrics.key_file and "
             "metrics.token_file, or listen on 127.0.0.1"
         )
 

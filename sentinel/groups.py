@@ -82,6 +82,8 @@ class Coordinator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """This process: its host's name in groups, where the local API listens, who is told."""
 
     enabled: bool = True
+    embedded: bool = True
+    metrics_listen: str = "127.0.0.1:9470"
     host: str = ""
     socket: str = ""
     listen: str = ""

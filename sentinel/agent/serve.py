@@ -26,8 +26,9 @@ def served(loop: AgentLoop) -> Iterator[int | None]:
         yield None
         return
     try:
-        exporter = _exporter(loop, settings)
-        port = exporter.open()
+        pages = Pages(snapshot=lambda: loop.measured, healthy=lambda: _healthy(loop), ready=lambda: _ready(loop))
+        page = exporter(settings, settings.address(), pages)
+        port = page.open()
     except OSError as error:
         loop.metrics_trouble = f"metrics: {settings.listen}: {error.strerror or error}; watching goes on unseen"
         structlog.get_logger().error("metrics_unavailable", why=loop.metrics_trouble)
@@ -37,11 +38,11 @@ def served(loop: AgentLoop) -> Iterator[int | None]:
     try:
         yield port
     finally:
-        exporter.close()
+        page.close()
 
 
-def _exporter(loop: AgentLoop, settings: Metrics) -> Exporter:
-    host, port = settings.address()
+def exporter(settings: Metrics, address: tuple[str, int], pages: Pages) -> Exporter:
+    """The page at an address, with the token and the certificate of the settings. Raises OSError."""
     token = ""
     if settings.token_file:
         with Path(settings.token_file).open() as file:
@@ -51,17 +52,17 @@ def _exporter(loop: AgentLoop, settings: Metrics) -> Exporter:
     tls = None
     if settings.certificate_file:
         tls = tls_context(Path(settings.certificate_file), Path(settings.key_file))
-    pages = Pages(snapshot=lambda: loop.measured, healthy=lambda: _healthy(loop), ready=lambda: _ready(loop))
-    return Exporter(pages, host, port, token, tls)
+    return Exporter(pages, *address, token, tls)
+
+
+def turned(silent_s: float) -> Health:
+    """Only whether our own loop turns: an engine that hangs is no reason to restart its watcher."""
+    return Health(silent_s < SILENT_S, f"the loop turned {silent_s:.1f} s ago")
 
 
 def _healthy(loop: AgentLoop) -> Health:
-    """Only whether our own loop turns: an engine that hangs is no reason to restart its watcher."""
     latest = loop.latest
-    if latest is None:
-        return Health(True, "starting")
-    silent_s = loop.clock.now().mono_s - latest.at.mono_s
-    return Health(silent_s < SILENT_S, f"the loop turned {silent_s:.1f} s ago")
+    return Health(True, "starting") if latest is None else turned(loop.clock.now().mono_s - latest.at.mono_s)
 
 
 def _ready(loop: AgentLoop) -> Health:

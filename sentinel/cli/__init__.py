@@ -15,6 +15,7 @@ from sentinel import __version__
 
 VERBS: Mapping[str, str] = {
     "watch": "Watch the engines of this host.",
+    "coordinate": "Lead groups of engines from a process of its own.",
     "status": "Show what the agent sees, and what it cannot.",
     "doctor": "Check that evidence would be there, and how to repair what would not.",
     "install": "Put the systemd units on this host, or show what that would do.",

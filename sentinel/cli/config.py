@@ -6,7 +6,7 @@ import click
 
 from sentinel import groups
 from sentinel.cli import Exit
-from sentinel.config import ConfigError, effective, load
+from sentinel.config import ConfigError, check_page, effective, load
 
 PATH = click.option("--config", "path", type=click.Path(dir_okay=False, path_type=Path), help="sentinel.yaml to use.")
 
@@ -44,9 +44,12 @@ def docs() -> int:
 
 def _show(path: Path | None, keys: tuple[str, ...] = ()) -> None:
     try:
-        lines = [*effective(*load(path)), *groups.effective(*groups.load_with_origins(path))]
+        config, origins = load(path)
+        found, group_origins = groups.load_with_origins(path)
+        check_page("coordinator.metrics_listen", found.coordinator.metrics_listen, config.metrics)
     except (ConfigError, groups.GroupError) as error:
         raise click.UsageError(str(error)) from error
+    lines = [*effective(config, origins), *groups.effective(found, group_origins)]
     wanted = [line for line in lines if not keys or any(_is_of(line, key) for key in keys)]
     if not wanted:
         raise click.UsageError(f"no setting {', '.join(keys)}; `sentinel config show` prints them all")

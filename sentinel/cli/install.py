@@ -7,7 +7,7 @@ import click
 
 from sentinel.cli import Exit
 from sentinel.deploy.hazards import Hazard, hazards
-from sentinel.deploy.units import ENABLED, Install, present, wanted
+from sentinel.deploy.units import COORDINATOR, ENABLED, Install, present, wanted
 from sentinel.plumbing.atomic import write_atomically
 from sentinel.plumbing.subprocesses import run_bounded
 
@@ -17,12 +17,13 @@ COMMAND_S = 90.0
 @click.command("install")
 @click.option("--plan", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--remove", is_flag=True, help="Stop and remove the units; configuration and incidents stay.")
+@click.option("--coordinator", is_flag=True, help="Also enable a coordinator of its own beside the agent.")
 @click.option("--force", is_flag=True, help="Go on in spite of hazards that can be overruled.")
 @click.option(
     "--root", type=click.Path(file_okay=False, path_type=Path), default=Path("/"), help="Another root folder."
 )
 @click.option("--prefix", type=click.Path(file_okay=False, path_type=Path), help="Virtual environment to run from.")
-def command(plan: bool, remove: bool, force: bool, root: Path, prefix: Path | None) -> None:
+def command(plan: bool, remove: bool, coordinator: bool, force: bool, root: Path, prefix: Path | None) -> None:
     """Install the agent and its helper as systemd units, with a user of their own.
 
     Refuses where it would hurt: a reload of systemd can take GPUs from running containers. Exit status 1: it refused.
@@ -31,7 +32,8 @@ def command(plan: bool, remove: bool, force: bool, root: Path, prefix: Path | No
     live = root == Path("/")
     found = () if remove and not live else tuple(hazards(root, home))
     files = wanted(root, home)
-    steps = _removal(root, live) if remove else _installation(files, live)
+    enabled = (*ENABLED, COORDINATOR) if coordinator else ENABLED
+    steps = _removal(root, live) if remove else _installation(files, live, enabled)
     for step in steps:
         click.echo(" ".join(step))
     for hazard in found:
@@ -48,21 +50,26 @@ def _stops(found: tuple[Hazard, ...], force: bool) -> bool:
     return any(not (hazard.forcible and force) for hazard in found)
 
 
-def _installation(files: tuple[Install, ...], live: bool) -> list[tuple[str, ...]]:
+def _installation(files: tuple[Install, ...], live: bool, enabled: tuple[str, ...]) -> list[tuple[str, ...]]:
     steps: list[tuple[str, ...]] = [
         ("write", str(file.path), f"({file.state})") for file in files if file.state in ("new", "changed")
     ]
     steps += [("keep", str(file.path), f"({file.state})") for file in files if file.state in ("same", "kept")]
     if live:
         steps += [("run", "systemd-sysusers"), ("run", "systemd-tmpfiles", "--create", "/etc/tmpfiles.d/sentinel.conf")]
-        steps += [("run", "systemctl", "daemon-reload"), ("run", "systemctl", "enable", *ENABLED)]
-        steps += [("run", "systemctl", "restart", *ENABLED)]
+        steps += [("run", "systemctl", "daemon-reload"), ("run", "systemctl", "enable", *enabled)]
+        steps += [("run", "systemctl", "restart", *enabled)]
+        # One that was enabled before runs the old version until it is restarted.
+        steps += [("run", "systemctl", "try-restart", COORDINATOR)] if COORDINATOR not in enabled else []
     return steps
 
 
 def _removal(root: Path, live: bool) -> list[tuple[str, ...]]:
-    steps: list[tuple[str, ...]] = [("run", "systemctl", "disable", "--now", *ENABLED)] if live else []
-    steps += [("remove", str(path)) for path in present(root)]
+    paths = present(root)
+    installed = {path.name for path in paths}
+    units = [unit for unit in (*ENABLED, COORDINATOR) if unit in installed]
+    steps: list[tuple[str, ...]] = [("run", "systemctl", "disable", "--now", *units)] if live and units else []
+    steps += [("remove", str(path)) for path in paths]
     return [*steps, ("run", "systemctl", "daemon-reload")] if live else steps
 
 

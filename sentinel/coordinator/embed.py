@@ -5,7 +5,6 @@ The thread cannot stop the watch: what fails is told in the log once and tried a
 
 import contextlib
 import os
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +12,10 @@ from pathlib import Path
 
 import structlog
 
-from sentinel.agent import procfs
 from sentinel.agent.loop import AgentLoop
-from sentinel.agent.status import ourselves
 from sentinel.bus.bus import Bus, BusDown
 from sentinel.bus.embedded import EmbeddedBus
+from sentinel.coordinator.candidate import candidate, host_of
 from sentinel.coordinator.figures import ClusterFigures, unavailable
 from sentinel.coordinator.hand import Hand
 from sentinel.coordinator.leader import Leader
@@ -28,8 +26,7 @@ from sentinel.coordinator.uplink import Uplink
 from sentinel.coordinator.worker import Worker
 from sentinel.core.fence import LIVE_S
 from sentinel.core.rules import Rule
-from sentinel.groups import Coordination, Coordinator, scaled, specs
-from sentinel.model.engine import ProcessId
+from sentinel.groups import Coordination, Coordinator, specs
 from sentinel.plumbing.clock import Clock
 
 TICK_S = 0.5
@@ -37,7 +34,7 @@ TICK_S = 0.5
 
 @dataclass(slots=True)
 class Coordinated:
-    """The parts, for displays and tests."""
+    """The parts, for displays and tests. `leads` False: another process does, this one reports and obeys."""
 
     loop: AgentLoop
     bus: EmbeddedBus
@@ -47,6 +44,7 @@ class Coordinated:
     worker: Worker
     notifier: Notifier
     figures: ClusterFigures
+    leads: bool = True
     stop: threading.Event = field(default_factory=threading.Event)
     _trouble: str = ""
 
@@ -60,9 +58,10 @@ class Coordinated:
         """One round: report, lead, obey, tell, count."""
         now = self.loop.clock.now()
         self.uplink.turn(now)
-        self.leader.turn(now)
+        if self.leads:
+            self.leader.turn(now)
         self.hand.turn(now.mono_s)
-        self.notifier.turn(now.mono_s)
+        self.notifier.turn(now.mono_s, self.leader.leading)
         self.figures.look(now, self.hand.fence.epoch_max)
         troubles = (self.uplink.trouble, self.leader.trouble, self.hand.trouble)
         trouble = "; ".join(filter(None, troubles))
@@ -74,12 +73,11 @@ class Coordinated:
 @contextlib.contextmanager
 def coordinating(loop: AgentLoop, found: Coordination, rules: Sequence[Rule]) -> Iterator[Coordinated | None]:
     """Coordinate while the block runs; yields None when it is off or cannot be had, and the watch goes on alone."""
-    host = found.coordinator.host or socket.gethostname().partition(".")[0]
     if not found.coordinator.enabled or not found.groups:
         yield None
         return
     try:
-        together = build(loop, found, rules, host)
+        together = build(loop, found, rules)
     except (BusDown, LedgerError) as error:
         structlog.get_logger().error("coordination_unavailable", why=str(error))
         loop.beside.append(unavailable)
@@ -122,40 +120,22 @@ def served_api(bus: Bus, clock: Clock, settings: Coordinator) -> Iterator[None]:
         yield
 
 
-def build(loop: AgentLoop, found: Coordination, rules: Sequence[Rule], host: str) -> Coordinated:
+def build(loop: AgentLoop, found: Coordination, rules: Sequence[Rule]) -> Coordinated:
     """All parts, wired. Raises BusDown and LedgerError."""
-    state, scale, me = Path(loop.config.folders.state), loop.config.timing.time_scale, ourselves()
+    state, scale, host = Path(loop.config.folders.state), loop.config.timing.time_scale, host_of(found)
     bus = EmbeddedBus(bus_folder(state))
-    groups = specs(found, host)
-    mine = {spec.name: found.groups[spec.name] for spec in groups if host in spec.hosts}
-    limits, delays = scaled(found, scale)
+    mine = {spec.name: found.groups[spec.name] for spec in specs(found, host) if host in spec.hosts}
     worker = Worker(host, mine, bus, loop.clock, state / FOLDER, Evidence(loop).of, time_scale=scale)
     ledger = DiskLedger(state / FOLDER / "ledger.db")
     hand = Hand(host, tuple(mine), bus, ledger, worker, live_s=LIVE_S / scale)
-    name = f"{host}:{me.pid}:{me.started_ticks}:{loop.clock.now().boot_id}"
-    gone = HolderGone(host, loop.clock.now().boot_id)
-    leader = Leader(name, bus, rules, groups, limits, delays, holder_gone=gone, time_scale=scale)
+    leader = candidate(bus, found, rules, loop.clock.now(), scale)
     uplink = Uplink(
-        host, mine, bus, loop.clock, worker, lambda: loop.latest, lambda: hand.fence.epoch_max, name, time_scale=scale
+        host, mine, bus, loop.clock, worker, lambda: loop.latest, lambda: hand.fence.epoch_max, leader.me,
+        time_scale=scale,
     )  # fmt: skip
     notifier = Notifier(bus, found.coordinator)
-    return Coordinated(loop, bus, leader, hand, uplink, worker, notifier, ClusterFigures(leader, notifier))
-
-
-@dataclass(frozen=True, slots=True)
-class HolderGone:
-    """Whether a holder of the lease was a process of this host and boot that has ended: nobody needs to wait for it."""
-
-    host: str
-    boot_id: str
-
-    def __call__(self, holder: str) -> bool:
-        """Certain only for this host."""
-        host, _, rest = holder.partition(":")
-        words = rest.split(":")
-        if host != self.host or len(words) != 3 or not (words[0].isdecimal() and words[1].isdecimal()):
-            return False
-        return words[2] != self.boot_id or not procfs.still_same(ProcessId(int(words[0]), int(words[1])))
+    figures = ClusterFigures(leader, notifier)
+    return Coordinated(loop, bus, leader, hand, uplink, worker, notifier, figures, found.coordinator.embedded)
 
 
 @dataclass(frozen=True, slots=True)

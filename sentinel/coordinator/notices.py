@@ -64,7 +64,10 @@ PAYLOADS: Mapping[str, Callable[[Told], Any]] = {"webhook": webhook, "slack": sl
 
 @dataclass(slots=True)
 class Notifier:
-    """Call `turn` every tick; sending happens on one thread, and a place that does not answer delays only itself."""
+    """Call `turn` every tick; sending happens on one thread, and a place that does not answer delays only itself.
+
+    Of several processes over one bus only the one that leads tells anybody.
+    """
 
     bus: Bus
     settings: Coordinator
@@ -72,22 +75,24 @@ class Notifier:
     backoff_s: float = BACKOFF_S
     sent: int = 0
     failed: int = 0
-    _after: int = 0
+    _after: int | None = None
     _jobs: "queue.Queue[tuple[Notify, Told] | None]" = field(default_factory=lambda: queue.Queue(QUEUE_MAX))
     _thread: threading.Thread | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _beat_due_s: float = 0.0
 
-    def __post_init__(self) -> None:
-        slot = self.bus.read(SLOT)
-        self._after = int(slot.data) if slot is not None else 0
-
-    def turn(self, now_s: float) -> None:
+    def turn(self, now_s: float, leading: bool = True) -> None:
         """Queue what is new; ping the dead-man's switch when it is due."""
+        if not leading:
+            self._after = None
+            return
         if self.settings.heartbeat_url_file and now_s >= self._beat_due_s:
             self._beat_due_s = now_s + self.settings.heartbeat_every_s
             threading.Thread(target=self._ping, name="heartbeat", daemon=True).start()
         try:
+            if self._after is None:
+                slot = self.bus.read(SLOT)
+                self._after = int(slot.data) if slot is not None else 0
             records = self.bus.follow(NOTICES, self._after, limit=QUEUE_MAX // 4)
             for record in records:
                 told = msgspec.json.decode(record.data, type=Told)

@@ -7,6 +7,7 @@ SHIPPED = Path(__file__).resolve().parent.parent / "systemd"
 SHIPPED_PREFIX = "/opt/sentinel"
 PLACES = {
     "sentinel-agent.service": "etc/systemd/system/sentinel-agent.service",
+    "sentinel-coordinator.service": "etc/systemd/system/sentinel-coordinator.service",
     "sentinel-helper.socket": "etc/systemd/system/sentinel-helper.socket",
     "sentinel-helper@.service": "etc/systemd/system/sentinel-helper@.service",
     "sentinel.slice": "etc/systemd/system/sentinel.slice",
@@ -17,6 +18,8 @@ PLACES = {
 OURS_TO_KEEP = {"helper.conf"}
 """Files that an operator edits: never replaced, and kept when the rest is removed."""
 ENABLED = ("sentinel-helper.socket", "sentinel-agent.service")
+COORDINATOR = "sentinel-coordinator.service"
+"""Enabled only where it is asked for: without it the agent coordinates."""
 
 
 @dataclass(frozen=True, slots=True)

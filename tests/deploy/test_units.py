@@ -150,6 +150,19 @@ def test_containers_that_would_lose_their_gpus_are_found(tmp_path: Path) -> None
     assert list(hazards.containers(proc, dev)) == []
 
 
+def test_a_coordinator_of_its_own_is_enabled_only_where_it_is_asked_for() -> None:
+    """If false, an upgrade would start a second process on every host, or leave one running that is out of date."""
+    plain, asked = run("--plan")[1].splitlines(), run("--plan", "--coordinator")[1].splitlines()
+    both = "sentinel-helper.socket sentinel-agent.service"
+
+    assert any(line.startswith("write /etc/systemd/system/sentinel-coordinator.service") for line in plain)
+    assert f"run systemctl enable {both}" in plain
+    assert "run systemctl try-restart sentinel-coordinator.service" in plain
+    assert f"run systemctl enable {both} sentinel-coordinator.service" in asked
+    assert f"run systemctl restart {both} sentinel-coordinator.service" in asked
+    assert not any("try-restart" in line for line in asked)
+
+
 def test_the_units_are_part_of_the_package() -> None:
     """If false, `sentinel install` works in a checkout and nowhere else."""
     packaged = (ROOT / "pyproject.toml").read_text()
