@@ -4,8 +4,9 @@ import threading
 
 import msgspec
 
-from sentinel.bus.bus import Bus
+from sentinel.bus.bus import Bus, BusError
 from sentinel.coordinator.names import ANSWERS, NOTICES, ORDERS, STATE
+from sentinel.coordinator.wire import read
 from sentinel.model.cluster import Answered, ClusterState, Order, Told
 from sentinel.plumbing.clock import Clock
 
@@ -20,22 +21,27 @@ def ask(bus: Bus, order: Order, clock: Clock) -> Answered | None:
     while clock.now().mono_s < until_s:
         for record in bus.follow(ANSWERS, newest, limit=4096):
             if record.key == order.id:
-                return msgspec.json.decode(record.data, type=Answered)
+                return read(record.data, Answered)
         waiting.wait(POLL_S)
     return None
 
 
 def state_of(bus: Bus) -> ClusterState | None:
-    """What the coordinator saved last."""
+    """What the coordinator saved last. Raises BusError, also when it cannot be read."""
     slot = bus.read(STATE)
-    return None if slot is None else msgspec.json.decode(slot.data, type=ClusterState)
+    state = None if slot is None else read(slot.data, ClusterState)
+    if slot is not None and state is None:
+        raise BusError(
+            "what the coordinator saved cannot be read; it acts on nothing until a person resets its breaker"
+        )
+    return state
 
 
 def notices(bus: Bus) -> list[Told]:
-    """All notices that the bus still holds, oldest first."""
+    """All notices that the bus still holds and that can be read, oldest first."""
     found: list[Told] = []
     after = 0
     while records := bus.follow(NOTICES, after):
-        found += [msgspec.json.decode(record.data, type=Told) for record in records]
+        found += [told for record in records if (told := read(record.data, Told)) is not None]
         after = records[-1].number
     return found

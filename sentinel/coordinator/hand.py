@@ -14,7 +14,8 @@ import msgspec
 from sentinel.bus.bus import Bus, BusDown
 from sentinel.coordinator.ledger import Ledger, LedgerError
 from sentinel.coordinator.names import ACKS, LEASE, command_slot
-from sentinel.core.fence import LIVE_S, Answer, Fence, Ignore, Obey, wrong_incarnation
+from sentinel.coordinator.wire import read
+from sentinel.core.fence import LIVE_S, Answer, Fence, Ignore, Obey, malformed, wrong_incarnation
 from sentinel.model.group import Ack, Command, Lease
 
 TOLD_MAX = 4_096
@@ -60,7 +61,7 @@ class Hand:
                 self._finish(self._done.get())
             self._resolve()
             lease = self.bus.read(LEASE)
-            self.fence.watch_lease(now_s, None if lease is None else msgspec.json.decode(lease.data, type=Lease))
+            self.fence.watch_lease(now_s, None if lease is None else read(lease.data, Lease))
             for command in self._commands():
                 self._consider(now_s, command)
             self.trouble = ""
@@ -85,11 +86,9 @@ class Hand:
     def _commands(self) -> Iterable[Command]:
         for group in self.groups:
             slot = self.bus.read(command_slot(self.host, group))
-            if slot is not None:
-                try:
-                    yield msgspec.json.decode(slot.data, type=Command)
-                except msgspec.MsgspecError:
-                    continue  # what cannot be read is not obeyed
+            # What cannot be read, or is meant for another group, is not obeyed.
+            if slot is not None and (command := read(slot.data, Command)) is not None and command.group == group:
+                yield command
 
     def _consider(self, now_s: float, command: Command) -> None:
         match self.fence.judge(now_s, command):
@@ -104,7 +103,7 @@ class Hand:
         if self.fence.raises_epoch(command):
             self.ledger.raise_epoch(command.epoch)
             self.fence.epoch_max = command.epoch
-        refused = wrong_incarnation(command, self.actor.running(command.group))
+        refused = malformed(command) or wrong_incarnation(command, self.actor.running(command.group))
         self.ledger.begin(command)
         self.fence.begun.add(command.id)
         if refused is not None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sentinel.bus.bus import Bus, BusDown, Conflict, Presence, TooLarge
+from sentinel.bus.bus import Bus, BusDown, Conflict, Presence, Slot, TooLarge
 from sentinel.coordinator.names import ACKS, ANSWERS, LEASE, NOTICES, ORDERS, STATE, command_slot
+from sentinel.coordinator.wire import read
 from sentinel.core.cluster import ClusterCore
 from sentinel.core.lease import LeaseWatch, next_epoch
 from sentinel.core.rules import Rule
@@ -41,7 +42,6 @@ PENDING_MAX = 1_000
 IDLE_SAVE_S = 60.0
 HolderGone = Callable[[str], bool]
 Listener = Callable[[Stamp, AnyClusterEffect], None]
-_EVIDENCE = msgspec.json.Decoder(tuple[AnyObservation, ...])
 
 
 class StoodDown(Exception):
@@ -108,7 +108,7 @@ class Leader:
 
     def _look_after_lease(self, now: Stamp) -> None:
         slot = self.bus.read(LEASE)
-        lease = None if slot is None else msgspec.json.decode(slot.data, type=Lease)
+        lease = None if slot is None else _lease(slot)
         gone = lease is not None and lease.holder != self.me and self.holder_gone(lease.holder)
         match self.watch.look(now.mono_s, lease, holder_gone=gone):
             case "stand_down":
@@ -142,11 +142,9 @@ class Leader:
         slot = self.bus.read(STATE)
         state = None
         if slot is not None:
-            try:
-                state = msgspec.json.decode(slot.data, type=ClusterState)
-            except msgspec.MsgspecError:
-                # A state that cannot be read must stop what it would have stopped: nothing acts until a person looks.
-                state = ClusterState(saved=now, breaker="the saved state cannot be read")
+            # A state that cannot be read must stop what it would have stopped: nothing acts until a person looks.
+            unreadable = ClusterState(saved=now, breaker="the saved state cannot be read")
+            state = read(slot.data, ClusterState) or unreadable
         self._state_revision = 0 if slot is None else slot.revision
         self._saved = b""
         self._counts, self._after = {}, {ACKS: 0, ORDERS: 0 if state is None else state.orders_after}
@@ -181,11 +179,13 @@ class Leader:
             if not first:
                 self._give(core, Reported(at=now, report=report))
         for record in self.bus.follow(ACKS, self._after[ACKS]):
-            self._give(core, Acked(at=now, ack=msgspec.json.decode(record.data, type=Ack)))
+            if (ack := read(record.data, Ack)) is not None:
+                self._give(core, Acked(at=now, ack=ack))
             self._after[ACKS] = record.number
         for record in self.bus.follow(ORDERS, self._after[ORDERS]):
-            order, stale = msgspec.json.decode(record.data, type=Order), record.number <= self._orders_before
-            self._give(core, Ordered(at=now, order=order, number=record.number, stale=stale))
+            if (order := read(record.data, Order)) is not None:
+                stale = record.number <= self._orders_before
+                self._give(core, Ordered(at=now, order=order, number=record.number, stale=stale))
             self._after[ORDERS] = record.number
         self._give(core, Beat(at=now, beat=self._beat))
 
@@ -235,11 +235,9 @@ class Leader:
         name = command_slot(command.host, command.group)
         slot = self.bus.read(name)
         if slot is not None:
-            try:
-                if msgspec.json.decode(slot.data, type=Command).epoch > command.epoch:
-                    raise StoodDown(f"slot {name} holds a command of a higher epoch")
-            except msgspec.MsgspecError:
-                pass  # a record that nobody can read is replaced
+            known = read(slot.data, Command)  # a record that nobody can read is replaced
+            if known is not None and known.epoch > command.epoch:
+                raise StoodDown(f"slot {name} holds a command of a higher epoch")
         try:
             self.bus.write(name, msgspec.json.encode(command), 0 if slot is None else slot.revision)
         except Conflict:
@@ -249,11 +247,8 @@ class Leader:
         found = {}
         for host, digest in digests.items():
             data = self.bus.get(digest)
-            if data is not None:
-                try:
-                    found[host] = _EVIDENCE.decode(data)
-                except msgspec.MsgspecError:
-                    continue
+            if data is not None and (seen := read(data, tuple[AnyObservation, ...])) is not None:
+                found[host] = seen
         return found
 
 
@@ -261,10 +256,12 @@ def _reports(present: Mapping[str, Presence]) -> dict[str, HostReport]:
     """What hosts say in their presence; what cannot be read, or speaks for another host, is left out."""
     found = {}
     for host, presence in present.items():
-        try:
-            report = msgspec.json.decode(presence.data, type=HostReport)
-        except msgspec.MsgspecError:
-            continue
-        if report.host == host:
+        report = read(presence.data, HostReport)
+        if report is not None and report.host == host:
             found[host] = report
     return found
+
+
+def _lease(slot: Slot) -> Lease:
+    """The lease; one that cannot be read is somebody's, for as long as it changes."""
+    return read(slot.data, Lease) or Lease(holder="", epoch=0, beat=slot.revision)

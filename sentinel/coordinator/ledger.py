@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from sentinel.coordinator.wire import read
 from sentinel.model.group import Ack, Command
 from sentinel.plumbing.sqlite import connect
 
@@ -70,16 +71,19 @@ class DiskLedger:
         )
 
     def answers(self) -> dict[str, Ack]:
-        """Every answer still kept, by command."""
+        """Every answer still kept, by command; a command is never done again because its answer cannot be read."""
         with self._lock:
             rows = self._db.execute("SELECT id, ack FROM commands WHERE ack IS NOT NULL").fetchall()
-        return {name: msgspec.json.decode(ack, type=Ack) for name, ack in rows}
+            begun = self._db.execute("SELECT id, command FROM commands WHERE ack IS NULL").fetchall()
+        unread = Ack(id="", host="", outcome="abandoned", why="what came of it was noted in a form that cannot be read")
+        rows += [(name, b"") for name, command in begun if read(command, Command) is None]
+        return {name: read(ack, Ack) or msgspec.structs.replace(unread, id=name) for name, ack in rows}
 
     def unfinished(self) -> tuple[Command, ...]:
         """Commands that were begun and never answered."""
         with self._lock:
             rows = self._db.execute("SELECT command FROM commands WHERE ack IS NULL ORDER BY rowid").fetchall()
-        return tuple(msgspec.json.decode(row[0], type=Command) for row in rows)
+        return tuple(command for (row,) in rows if (command := read(row, Command)) is not None)
 
     def _do(self, statement: str, *values: object) -> None:
         try:

@@ -4,6 +4,7 @@ Everything that is asked here is local: the highest epoch ever seen, the command
 host saw it change, the incarnation that runs now.
 """
 
+import re
 from dataclasses import dataclass, field
 
 from sentinel.model.group import Ack, Command, Lease
@@ -12,6 +13,8 @@ LIVE_S = 20.0
 """A lease that did not change for this long on the host's own clock is nobody's: its holder stood down by then."""
 TTL_BEATS = 12
 """Renewals of the lease after which a command is too old to be begun (60 s)."""
+_MODE = re.compile(r"[a-z][a-z0-9_-]{0,31}|")
+_SECONDS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9})?")
 DESTRUCTIVE = frozenset({"stop", "start", "store_set", "unblock"})
 
 
@@ -98,6 +101,18 @@ def wrong_incarnation(command: Command, running: str | None) -> Ack | None:
     if not running:
         return Ack(id=command.id, host=command.host, outcome="noop", why="that incarnation is gone already")
     return _refuse(command, f"another incarnation runs here: {running}")
+
+
+def malformed(command: Command) -> Ack | None:
+    """The answer to a command whose arguments are none that a coordinator gives; None when they are."""
+    mode, within = command.args.get("mode", ""), command.args.get("within_s", "1")
+    if command.verb in ("store_check", "store_set") and not mode:
+        return _refuse(command, "it names no store mode")
+    if not _MODE.fullmatch(mode):
+        return _refuse(command, "its store mode is no mode")
+    if not _SECONDS.fullmatch(within):
+        return _refuse(command, "its time limit is no number of seconds")
+    return None
 
 
 def _refuse(command: Command, why: str) -> Ack:

@@ -4,12 +4,15 @@ All of it is hostile input to the receiver: strict, bounded, and never a reason 
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""Epochs and renewals: they only grow, by one, and are kept in 64 bits."""
 
 HostPhase = Literal["absent", "watching", "suspected", "capturing", "judged"]
 """How an engine stands on one host; `absent`: none of the group's processes run there."""
@@ -70,7 +73,7 @@ class HostReport(msgspec.Struct, frozen=True, kw_only=True):
     at: Stamp
     agent: str
     age_s: float
-    epoch_max: int = 0
+    epoch_max: Count = 0
     starved: str = ""
     jumped_s: float | None = None
     engines: tuple[EngineReport, ...] = ()
@@ -84,8 +87,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    epoch: int
-    beat: int
+    epoch: Count
+    beat: Count
     verb: Verb
     group: str
     host: str
@@ -112,5 +115,5 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """Who coordinates. `beat` grows with every renewal; `holder` names a process of a host."""
 
     holder: str
-    epoch: int
-    beat: int = 0
+    epoch: Count
+    beat: Count = 0

@@ -22,8 +22,8 @@ MEMORY_BYTES = 512 << 20
 PIECES: tuple[bytes, ...] = (
     b"", b" ", b"9" * 40, b"9" * 400, b"-1", b"0", b"1e999", b"-1e308", b"nan", b"inf", b"18446744073709551616",
     b"4294967295", b"0x", b"1_000", b"0-99999999999", b"\0", b"\0" * 600, b"\xff\xfe", b"\xed\xa0\x80", b"\\ud800",
-    b"\r\n", b"\r", b"\n", b"\x1b[31m", b"\x1b]0;", b'"', b"\\", b"{", b"}", b"[" * 70, b"(", b")", b"<", b"%", b":", b",", b"=",
-    b"\t", "²".encode(), "٣".encode(), "𝟗".encode(), "\u2028".encode(), "\x85".encode(),
+    b"\r\n", b"\r", b"\n", b"\x1b[31m", b"\x1b]0;", b'"', b"\\", b"{", b"}", b"[" * 70, b"(", b")", b"<", b"%", b":",
+    b",", b"=", b"\t", "²".encode(), "٣".encode(), "𝟗".encode(), "\u2028".encode(), "\x85".encode(),
 )  # fmt: skip
 """What has broken readers of text before: numbers that overflow, digits that are none, half characters."""
 
