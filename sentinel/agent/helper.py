@@ -70,8 +70,8 @@ class Helper:
                 client.settimeout(deadline_s)
                 client.connect(str(self.path))
                 client.sendall(json.dumps(request).encode() + b"\n")
-                return _answer(client, until_s)
-        except (OSError, msgspec.MsgspecError, ValueError) as error:
+                return _answer(client, until_s, with_fd=target is None)
+        except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             return Told(why=f"helper: {error}")
 
     def describe(self, target: ProcessId) -> Described:
@@ -82,7 +82,7 @@ class Helper:
             return known[1]
         told, described = self.ask("describe", target, LOOP_DEADLINE_S), Described()
         if told.data:
-            with contextlib.suppress(msgspec.MsgspecError):
+            with contextlib.suppress(msgspec.MsgspecError, RecursionError):
                 described = msgspec.json.decode(told.data, type=Described)
         if len(self._described) >= KEPT_MAX:
             self._described.clear()
@@ -94,20 +94,38 @@ HELPER = Helper()
 """The one that the units install."""
 
 
-def _answer(client: socket.socket, until_s: float) -> Told:
+def _answer(client: socket.socket, until_s: float, *, with_fd: bool) -> Told:
+    """The answer; a descriptor that comes without being asked for is closed."""
     data, fds, _, _ = socket.recv_fds(client, 1 << 16, 1)
+    fd = fds[0] if fds else -1
+    try:
+        told = _told(client, data, until_s)
+    except BaseException:
+        _close(fd)
+        raise
+    if told.why or not with_fd:
+        _close(fd)
+        return told
+    return Told(data=told.data, fd=fd)
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)
+
+
+def _told(client: socket.socket, data: bytes, until_s: float) -> Told:
     while b"\n" not in data and len(data) <= HEADER_BYTES_MAX and (part := _part(client, 1 << 16, until_s)):
         data += part
     line, _, body = data.partition(b"\n")
-    fd = fds[0] if fds else -1
     header = msgspec.json.decode(line, type=_Header)
     if not header.ok or not 0 <= header.bytes <= BYTES_MAX:
-        return Told(why=f"helper: {header.why or 'an answer of an unlikely size'}", fd=fd)
+        return Told(why=f"helper: {header.why or 'an answer of an unlikely size'}")
     parts, missing = [body], header.bytes - len(body)
     while missing > 0 and (part := _part(client, min(missing, 1 << 16), until_s)):
         parts.append(part)
         missing -= len(part)
-    return Told(data=b"".join(parts), fd=fd) if missing == 0 else Told(why="helper: the answer was cut", fd=fd)
+    return Told(data=b"".join(parts)) if missing == 0 else Told(why="helper: the answer was cut")
 
 
 def _part(client: socket.socket, size: int, until_s: float) -> bytes:

@@ -58,6 +58,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dry_run: bool = False
 
 
+def asked_in(body: bytes) -> Asked | str:
+    """What a body asks for, or what is wrong with it."""
+    try:
+        return msgspec.json.decode(body, type=Asked)
+    except msgspec.MsgspecError as error:
+        return str(error)
+    except RecursionError:
+        return "nested too deeply"
+
+
 @dataclass(slots=True)
 class Api:
     """The application over one bus. `by`: who asks where no guard says it."""
@@ -105,10 +115,9 @@ class Api:
                 return answer({"error": f"more than {BODY_BYTES_MAX} bytes"}, 413)
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return answer({"error": "Content-Type: application/json is needed"}, 415)
-        try:
-            asked = msgspec.json.decode(data, type=Asked)
-        except msgspec.MsgspecError as error:
-            return answer({"error": str(error)}, 400)
+        asked = asked_in(data)
+        if isinstance(asked, str):
+            return answer({"error": asked}, 400)
         caller: Caller | None = request.scope.get("caller")
         by = self.by if caller is None else f"{caller.name} ({caller.role} over the API)"
         order = Order(id=os.urandom(8).hex(), by=by, **msgspec.structs.asdict(asked))
