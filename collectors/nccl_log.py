@@ -31,6 +31,8 @@ _CUT = re.compile(
     re.IGNORECASE,
 )
 _CALL = b": opCount "
+_BEGINS_CALL = re.compile(rb"(?:I|IN|INF|INFO(?: [A-Za-z]{0,30}(?::(?: [opCount]{0,7})?)?)?)?")
+"""What may stand behind `NCCL ` where a call is cut in the middle."""
 _FOREIGN_LINE = re.compile(
     r"^\S{0,80}\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?(?: [A-Z_]{2,9}\d|\] (?!\S+:\d+:\d))|"
     r"(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:|^Traceback |\[[IWEF]\d{3,4} \d\d:\d\d:",
@@ -84,7 +86,8 @@ class NcclReader:
 
     def last(self, line: bytes, number: int, at_s: float | None = None) -> Iterator[Observation]:
         """Take a line behind which nothing may follow: a call cut in the middle is a lost tail, not a glued line."""
-        if _CALL in line:
+        _, named, said = line.partition(b"NCCL ")
+        if _CALL in line or not named or _BEGINS_CALL.fullmatch(said):
             self._counts.add_last(line, number)
         else:
             yield from self.take([line], [number], [at_s])

@@ -351,7 +351,7 @@ def completed(picture: Picture, last: Step) -> int:
 def _answers(picture: Picture, last: Step) -> list[Notice]:
     """HTTP answers right after a line: an engine prints nothing when its last request ends.
 
-    An answer long after the last line belongs to a newer request.
+    An answer long after the last line belongs to a newer request, one above it in the same file to an older one.
     """
     if isinstance(last, EngineStats) or last.at_s is None:
         return []
@@ -361,13 +361,8 @@ def _answers(picture: Picture, last: Step) -> list[Notice]:
         for seen in notices(picture, "request", "request_done", "http_error")
         if seen.at_s is not None and seen.engine == last.engine and seen.fields.get("method", "POST") == "POST"
         and 0.0 <= seen.at_s - last.at_s <= window_s and "where" not in seen.fields
-        and not _is_earlier_line(seen.origin, last.origin)
+        and (seen.origin.file != last.origin.file or (seen.origin.line or 0) >= (last.origin.line or 0))
     ]  # fmt: skip
-
-
-def _is_earlier_line(one: Origin, other: Origin) -> bool:
-    """Whether it stands above the other in the same file: times of whole seconds do not order what one second holds."""
-    return one.file == other.file and None not in (one.line, other.line) and one.line < other.line  # type: ignore[operator]
 
 
 def _probe_done(picture: Picture, last: Step) -> int:
