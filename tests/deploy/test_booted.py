@@ -114,6 +114,10 @@ def booted(root: Path) -> Iterator[Machine]:
     (root / "etc" / "systemd" / "system" / "sentinel-agent.service.d" / "test.conf").write_text(
         "[Service]\nWatchdogSec=6\nTimeoutAbortSec=3\nEnvironment=SENTINEL_TIMING_TIME_SCALE=5\nEnvironment=SENTINEL_TIMING_CAPTURE_BUDGET_S=100\n"
     )
+    (root / "etc" / "systemd" / "system" / "sentinel-coordinator.service.d").mkdir(parents=True, exist_ok=True)
+    (root / "etc" / "systemd" / "system" / "sentinel-coordinator.service.d" / "test.conf").write_text(
+        "[Service]\nWatchdogSec=6\nTimeoutAbortSec=3\nRestartSec=1\nEnvironment=SENTINEL_TIMING_TIME_SCALE=5\n"
+    )
     argv = [
         "systemd-nspawn",
         "--quiet",
@@ -150,6 +154,7 @@ def test_a_life_under_systemd(tmp_path: Path) -> None:
         pid = it_is_restarted_when_its_loop_hangs(machine)
         it_judges_with_the_helpers_stacks(machine)
         it_is_upgraded_and_keeps_what_it_knows(machine, pid)
+        it_coordinates_from_a_unit_of_its_own(machine)
         it_is_removed_and_leaves_the_evidence(machine)
 
 
@@ -226,10 +231,43 @@ def it_is_upgraded_and_keeps_what_it_knows(machine: Machine, pid: str) -> None:
     )
 
 
+def it_coordinates_from_a_unit_of_its_own(machine: Machine) -> None:
+    config = machine.root / "etc" / "sentinel" / "sentinel.yaml"
+    config.write_text("groups: {chat: {port: 18000}}\n")
+    config.chmod(0o644)
+    assert machine.shows("sentinel-coordinator.service", "ActiveState") == "inactive", "nobody has asked for it yet"
+    machine.run("systemctl", "restart", "sentinel-agent.service")
+    eventually(lambda: figure(machine, 9469, "sentinel_coordinator_leader") == "1.0", PATIENCE_S)
+    machine.run("/opt/sentinel/bin/sentinel", "install", "--coordinator")
+    unit = "sentinel-coordinator.service"
+    eventually(lambda: figure(machine, 9470, "sentinel_coordinator_leader") is not None, PATIENCE_S)
+    leads = [figure(machine, port, "sentinel_coordinator_leader") for port in (9469, 9470)]
+    assert sorted(map(str, leads)) == ["0.0", "1.0"], "the sandbox must not take a rival that it cannot see for dead"
+    config.write_text("groups: {chat: {port: 18000}}\ncoordinator: {embedded: false}\n")
+    machine.run("systemctl", "restart", "sentinel-agent.service")
+    eventually(lambda: figure(machine, 9470, "sentinel_coordinator_leader") == "1.0", PATIENCE_S)
+    eventually(lambda: figure(machine, 9470, 'sentinel_nodes{state="healthy"}') == "1.0", PATIENCE_S)
+    before = machine.shows(unit, "MainPID")
+    seen = machine.run("cat", f"/proc/{before}/status")
+    assert "CapEff:\t0000000000000000" in seen and "NoNewPrivs:\t1" in seen
+    machine.stop(before)
+    eventually(lambda: machine.shows(unit, "MainPID") not in (before, "0"), PATIENCE_S)
+    assert "Watchdog timeout" in machine.run("journalctl", f"--unit={unit}", "--no-pager")
+    eventually(lambda: figure(machine, 9470, "sentinel_coordinator_leader") == "1.0", PATIENCE_S)
+
+
+def figure(machine: Machine, port: int, name: str) -> str | None:
+    """A value of a page inside; None while it is not there."""
+    code = f"import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port}/metrics', timeout=5).read().decode())"
+    page = machine.run("/usr/bin/python3", "-c", code, check=False)
+    return next((line.rpartition(" ")[2] for line in page.splitlines() if line.startswith(f"{name} ")), None)
+
+
 def it_is_removed_and_leaves_the_evidence(machine: Machine) -> None:
     machine.run("/opt/sentinel/bin/sentinel", "install", "--remove")
     assert machine.run("systemctl", "is-active", "sentinel-agent.service", check=False) in ("inactive", "unknown")
     assert not (machine.root / "etc/systemd/system/sentinel-agent.service").exists()
+    assert not (machine.root / "etc/systemd/system/sentinel-coordinator.service").exists()
     assert (
         list((machine.root / "var/lib/sentinel/incidents").iterdir())
         and (machine.root / "etc/sentinel/helper.conf").exists()
