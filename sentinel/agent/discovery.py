@@ -21,6 +21,8 @@ from sentinel.model.engine import Engine, EngineProcess, ProcessId
 
 _CONTAINER = re.compile(r"(?:docker[-/]|cri-containerd[-:]|crio-|libpod-|/)([0-9a-f]{64})")
 DOCKER_LOGS = Path("/var/lib/docker/containers")
+NAME_MARK = "SENTINEL_ENGINE_NAME"
+"""Set by the launcher of the co-packaged engine for every process."""
 YOUNG_SCANS = 30
 OLD_SHARE = 30
 """Every scan looks again at one in this many of the old processes."""
@@ -198,6 +200,12 @@ class Discovery:
             return []
         lines = (line.split(":", 2) for line in text.splitlines())
         return [(fields[0], fields[1], fields[2]) for fields in lines if len(fields) == 3]
+
+
+def is_named(engine: Engine, name: str) -> bool:
+    """Whether the launcher of the co-packaged engine gave an engine this name."""
+    view = procfs.view(engine.root.pid)
+    return view is not None and view.environ.get(NAME_MARK) == name
 
 
 def _by_launch(roots: Sequence[tuple[Adapter, ProcessView]]) -> Iterator[tuple[Adapter, list[ProcessView]]]:

@@ -62,15 +62,15 @@ NAP_MIN_S = 0.02
 class AgentLoop:
     """Owns all parts of the agent. `run` until `stop` is set; `turn` is one round, for tests and the view.
 
-    `beside`: snapshots of what works beside the loop, for the same page. `only_root`: pid of the one engine to watch,
-    for a drill beside engines that are none of its business.
+    `beside`: snapshots of what works beside the loop, for the same page. `only`: which engines to watch, for a drill
+    beside engines that are none of its business.
     """
 
     config: Config
     rules: Sequence[Rule]
     clock: Clock
     listeners: list[Listener] = field(default_factory=list)
-    only_root: int | None = None
+    only: Callable[[Engine], bool] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     core: AgentCore = field(init=False)
     gather: Gather = field(default_factory=Gather)
@@ -253,9 +253,9 @@ class AgentLoop:
         )
 
     def _discover(self) -> None:
-        wanted = self.only_root
+        wanted = self.only
         scanned = self._discovery.scan()
-        found = {engine.key: engine for engine in scanned if wanted is None or engine.root.pid == wanted}
+        found = {engine.key: engine for engine in scanned if wanted is None or wanted(engine)}
         for key in self._engines.keys() - found.keys():
             for name in [name for name in self.gather.sources if name.endswith(f":{key}")]:
                 # What the log said last is evidence: read it before the source is dropped.

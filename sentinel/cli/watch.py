@@ -2,10 +2,12 @@
 
 import faulthandler
 import signal
+from functools import partial
 from pathlib import Path
 
 import click
 
+from sentinel.agent.discovery import is_named
 from sentinel.agent.loop import open_loop
 from sentinel.agent.report import log_effect
 from sentinel.agent.serve import served
@@ -24,7 +26,8 @@ from sentinel.rulebook import RuleError, load_rules
 @click.option("--config", "path", type=click.Path(dir_okay=False, path_type=Path), help="sentinel.yaml to use.")
 @click.option("--state", type=click.Path(file_okay=False, path_type=Path), help="Folder for journal, ring, incidents.")
 @click.option("--live", is_flag=True, help="A live view instead of log lines.")
-def command(path: Path | None, state: Path | None, live: bool) -> None:
+@click.option("--only-named", default="", hidden=True, help="For drills: no engine but the one of this name.")
+def command(path: Path | None, state: Path | None, live: bool, only_named: str) -> None:
     """Watch every engine on this host. Needs no configuration; stop with Ctrl-C."""
     try:
         config = configured(path, state)
@@ -32,6 +35,8 @@ def command(path: Path | None, state: Path | None, live: bool) -> None:
         loop = open_loop(config, rules, SystemClock())
     except (ConfigError, GroupError, JournalError, RuleError) as error:
         raise click.UsageError(str(error)) from error
+    if only_named:
+        loop.only = partial(is_named, name=only_named)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loop.stop.set())
     if live:

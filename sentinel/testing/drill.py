@@ -21,6 +21,7 @@ from sentinel.agent.loop import AgentLoop
 from sentinel.config import Config, Folders, Timing
 from sentinel.core.rules import Rule
 from sentinel.model.effect import AnyEffect, Judged, Recovered, StartCapture, Suspected, WriteBundle
+from sentinel.model.engine import Engine
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
 from sentinel.plumbing.clock import Clock
@@ -117,9 +118,12 @@ class Drill:
         timing = Timing(time_scale=self.time_scale, capture_budget_s=20.0 * min(1.0, self.time_scale))
         config = Config(timing=timing, folders=Folders(state=str(self.folder / "agent")))
         # With clocks divided, any other engine of this host would look slow and have its stacks taken.
-        loop = AgentLoop(config, self.rules, self.clock, only_root=self._root_pid)
+        loop = AgentLoop(config, self.rules, self.clock, only=self._is_mine)
         loop.listeners.append(self._hear)
         return loop
+
+    def _is_mine(self, engine: Engine) -> bool:
+        return engine.root.pid == self._root_pid
 
     def _hear(self, at: Stamp, effect: AnyEffect) -> None:
         with self._lock:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sentinel.agent import procfs
-from sentinel.agent.discovery import Discovery
+from sentinel.agent.discovery import NAME_MARK, Discovery
 from sentinel.model.engine import Engine
 from sentinel.plumbing.subprocesses import Ran, run_bounded
 from sentinel.testing.packaged import streams
@@ -27,7 +27,6 @@ WORLD, CLIENTS = 2, 3
 LAUNCH_S, STOP_S, STAGE_S, FAULT_S = 300.0, 120.0, 120.0, 90.0
 WATCHDOG_S = 300.0
 STALL_MS, STALL_COUNT = 3_600_000, 1_000_000
-NAME_MARK = "SENTINEL_ENGINE_NAME"
 
 
 def installed() -> bool:

@@ -54,7 +54,7 @@ class HostCallbackDrill:
         """Launch, load, watch, stall, wait for the verdict and its bundle."""
         engine = PackagedEngine(self.folder / "e", time_scale=self.time_scale)
         sections = {"timing": found} if (found := timing(self.time_scale)) else {}
-        watch = Watch(self.folder / "agent", sections, engine.environ())
+        watch = Watch(self.folder / "agent", sections, engine.environ(), only=engine.name)
         with engine.running(), watch.running(), engine.clients() as met:
             seen = engine.seen()
             if seen is None:
@@ -62,7 +62,7 @@ class HostCallbackDrill:
             self._warm_up(watch, seen, met)
             fault_s = self.clock.now().mono_s
             engine.stall_reads()
-            self._until(VERDICT_S, lambda: self._is_judged(watch))
+            self._until(VERDICT_S, lambda: self._is_judged(watch, seen))
             self._until(BUNDLE_S, lambda: watch.bundle(seen.root.pid) is not None)
             bundle = watch.bundle(seen.root.pid)
         events = [(round(at_s - fault_s, 3), effect) for at_s, effect in watch.effects() if effect.engine == seen.key]
@@ -80,8 +80,8 @@ class HostCallbackDrill:
         if not self._until(WARM_S, warm):
             raise RuntimeError(f"the agent did not see the engine at work: {watch.said}")
 
-    def _is_judged(self, watch: Watch) -> bool:
-        kinds = {type(effect) for _, effect in watch.effects()}
+    def _is_judged(self, watch: Watch, seen: Engine) -> bool:
+        kinds = {type(effect) for _, effect in watch.effects() if effect.engine == seen.key}
         return {WriteBundle, Judged} <= kinds
 
     def _until(self, within_s: float, happened: Callable[[], bool]) -> bool:

@@ -75,11 +75,11 @@ class Scene:
     def __post_init__(self) -> None:
         environ = self.engine.environ()
         settings = {**self._settings(HOST), **self._obstructed()}
-        self.agent = Watch(self.folder / "agent", settings, environ, self.engine.head)
+        self.agent = Watch(self.folder / "agent", settings, environ, self.engine.head, self.engine.name)
         if self.variant.victim:
             # A second process that only coordinates, so that either can be killed without the other.
             blind = {"sources": dict.fromkeys(SOURCES, False)}
-            self.desk = Watch(self.folder / DESK, {**self._settings(DESK), **blind}, environ)
+            self.desk = Watch(self.folder / DESK, {**self._settings(DESK), **blind}, environ, only=self.engine.name)
 
     def _settings(self, host: str) -> dict[str, Any]:
         scale = self.time_scale
