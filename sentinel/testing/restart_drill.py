@@ -38,18 +38,23 @@ WARM_LINES = 4
 POLL_S = 0.05
 WATCHDOG_S = 300.0
 HOLD_S = 60.0
+ADDED_MAX_S = 20.0
+"""What Sentinel may add once it has a verdict and the group has stood still long enough."""
 END_S = 420.0
 CLIENTS = 8
 
 
 class RestartOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the drill showed. `events`: seconds after the fault, words. `stop_after_verdict_s`: what Sentinel added."""
+    """What the drill showed. `events`: seconds after the fault, words. `hold_s`: how long the group had to stand still
+    first, as counted by the drill's clocks. `added_s`: what Sentinel added, see there.
+    """
 
     time_scale: float
     events: tuple[tuple[float, str], ...]
     complaints: tuple[str, ...]
     folder: str
-    stop_after_verdict_s: float | None = None
+    hold_s: float = 0.0
+    added_s: float | None = None
     relaunches: dict[str, int] = {}
 
     @property
@@ -200,14 +205,19 @@ class RestartDrill:
                     events.append((at.mono_s - fault_at.mono_s, words))
         core = together.leader.core
         state = None if core is None else core.group(GROUP)
-        verdict_s = self._when("verdict")
-        stopped = [at_s for at_s, ack in self._acks if "/stop/" in ack.id]
+        hold_s = self.limits.hold_s / self.time_scale
+        stopped_s = next((at_s for at_s, ack in self._acks if "/stop/" in ack.id), None)
+        sentinel_s = added_s(self._when("verdict"), fault_at.mono_s + hold_s, stopped_s)
         return RestartOutcome(
             time_scale=self.time_scale,
             events=tuple(sorted((round(at_s, 3), words) for at_s, words in events)),
-            complaints=tuple(self._complaints(first, {} if state is None else state.relaunches)),
+            complaints=(
+                *self._complaints(first, {} if state is None else state.relaunches),
+                *too_slow(sentinel_s, self.time_scale),
+            ),
             folder=str(self.folder),
-            stop_after_verdict_s=round(stopped[0] - verdict_s, 3) if stopped and verdict_s is not None else None,
+            hold_s=hold_s,
+            added_s=sentinel_s,
             relaunches={} if state is None else dict(state.relaunches),
         )
 
@@ -233,13 +243,27 @@ class RestartDrill:
             yield f"wanted one relaunch, counted {relaunches}"
 
 
+def added_s(verdict_s: float | None, held_s: float, stopped_s: float | None) -> float | None:
+    """Seconds from the instant in which there is a verdict and the group has stood still long enough, whichever comes
+    last, to the verified stop: what is Sentinel's own. None without verdict or stop.
+    """
+    return None if verdict_s is None or stopped_s is None else round(stopped_s - max(verdict_s, held_s), 3)
+
+
+def too_slow(sentinel_s: float | None, time_scale: float) -> Iterator[str]:
+    """The complaint about it. Divided clocks do not divide what the machine takes, so only real ones are judged."""
+    if time_scale == 1.0 and sentinel_s is not None and sentinel_s > ADDED_MAX_S:
+        yield f"{sentinel_s:.1f} s from verdict and hold to the verified stop, {ADDED_MAX_S:g} s are allowed"
+
+
 def timeline(outcome: RestartOutcome) -> list[str]:
     """The timeline in words."""
     scale = "" if outcome.time_scale == 1.0 else f", clocks divided by {outcome.time_scale:g}"
     lines = [f"{'ok  ' if outcome.passed else 'FAIL'} {NAME}: {ABOUT}{scale}", "    0.0 s  fault"]
     lines += [f"{at_s:7.1f} s  {words[:200]}" for at_s, words in outcome.events]
-    if outcome.stop_after_verdict_s is not None:
-        lines.append(f"           from the verdict to the verified stop: {outcome.stop_after_verdict_s:.1f} s")
+    if outcome.added_s is not None:
+        held = f"{outcome.hold_s:g} s of standing still"
+        lines.append(f"           from the verdict and {held} to the verified stop: {outcome.added_s:.1f} s")
     lines += [f"           relaunches for {cause}: {count}" for cause, count in outcome.relaunches.items()]
     lines += [f"           {complaint}" for complaint in outcome.complaints]
     lines.append(f"           everything: {outcome.folder}")
