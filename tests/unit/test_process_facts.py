@@ -1,5 +1,6 @@
 """Facts of processes, threads, memory and storage."""
 
+import msgspec
 import pytest
 
 from sentinel.core.facts.memory import FACTS as MEMORY
@@ -147,6 +148,19 @@ def test_a_rank_missing_among_its_peers_is_gone_but_not_from_a_few_rows() -> Non
 
     assert fact(PROCESS, "process.gone_ranks", whole).value == (2,)
     assert fact(PROCESS, "process.gone_ranks", partial).value == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "listed_s", "gone"), [("T", None, ()), ("Z", None, (2,)), ("S", 9.0, (2,)), ("S", 11.0, ())]
+)
+def test_a_rank_whose_threads_are_listed_is_not_gone_when_a_table_lacks_it(
+    state: str, listed_s: float | None, gone: tuple[int, ...]
+) -> None:
+    """False: a stopped rank whose row was cut off is called dead, or threads of before its death keep a rank alive."""
+    before = table(*[rank(number) for number in range(4)])
+    cut = msgspec.structs.replace(table(LAUNCHER, rank(0), rank(1), rank(3)), at_s=10.0)
+    listing = msgspec.structs.replace(threads(22, ThreadRow(tid=22, state=state), number=2), at_s=listed_s)
+    assert fact(PROCESS, "process.gone_ranks", picture(before, cut, listing)).value == gone
 
 
 def test_a_host_without_any_engine_lost_all_its_ranks() -> None:

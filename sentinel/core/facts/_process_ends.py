@@ -9,7 +9,7 @@ from sentinel.core.facts._processes import ENGINE, newest_tables, rank_of_row
 from sentinel.core.identity import Process
 from sentinel.core.picture import Picture
 from sentinel.core.placing import processes, rank_of_pid
-from sentinel.model.observation import KernelEvent, KernelLog, Notice, ProcessExit, ProcessTable, Stack
+from sentinel.model.observation import KernelEvent, KernelLog, Notice, ProcessExit, ProcessTable, Stack, ThreadTable
 
 _KILL_CODES = ("-9", "137")
 
@@ -38,7 +38,7 @@ def absent_ranks(picture: Picture) -> dict[int, Cite]:
             says = "has no process: the whole table of its host shows no engine"
         else:
             continue
-        seen_alive = picture.memo(_dumped_ranks)
+        seen_alive = picture.memo(_dumped_ranks) | _listed_ranks(picture, table)
         found.update({rank: Cite(f"rank {rank} {says}", table.origin) for rank in absent - seen_alive})
     return found
 
@@ -52,6 +52,19 @@ def _ends_before(table: ProcessTable, absent: list[Process]) -> bool:
 def _dumped_ranks(picture: Picture) -> set[int]:
     """Ranks whose stack could be taken: a table that lacks one of these is cut, not the process gone."""
     return {rank for rank, dumps in picture.by_rank(Stack).items() if any(dump.threads for dump in dumps)}
+
+
+def _listed_ranks(picture: Picture, table: ProcessTable) -> set[int]:
+    """Ranks with living threads in a listing that is not known to be older than the table."""
+
+    def is_later(listing: ThreadTable) -> bool:
+        return None in (listing.at_s, table.at_s) or listing.at_s >= table.at_s  # type: ignore[operator]
+
+    return {
+        rank
+        for rank, listings in picture.by_rank(ThreadTable).items()
+        if any(is_later(listing) and any(row.state[:1] not in "ZX" for row in listing.threads) for listing in listings)
+    }
 
 
 def _is_empty_host(table: ProcessTable) -> bool:
