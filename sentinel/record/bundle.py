@@ -275,7 +275,7 @@ class Maker:
         fixed = {name: plain[name] for name in ("schema", "at", "signature", "key", "tool", "digest", "limits")}
         shown = {name: redacted(value, lines) for name, value in plain.items() if name not in fixed}
         for stand, whole in zip(plain["stands"], made.stands, strict=True):
-            frames = [redactor.words.identities(frame) for frame in whole.frames]  # code, as in the stacks themselves
+            frames = [lines.place(frame) for frame in whole.frames]
             stand |= {"frames": frames, "role": redactor.words.line(whole.role)}
         shown["stands"] = plain["stands"]
         shown["bundle"] = _bundle_name(made.at, str(shown["incident"]))

@@ -40,6 +40,14 @@ _FRAMES = (
     re.compile(r"^#\d{1,4}\s+(?:0x[0-9a-f]{4,16}\s)?.{0,2000}$"),
     re.compile(r"^\s*(?:/[\w.+-]{1,100}){2,}(?::\d{1,9})?$"),
 )
+_WORDS_IN_A_ROW = re.compile(r"(?<![\w:<(*&.])[A-Za-z]{2,}(?:[,.]? [A-Za-z]{2,}(?![\w:<(*&.])){3,}")
+_WORDS_OF_CODE = frozenset(
+    (
+        "at", "auto", "bool", "char", "class", "const", "double", "enum", "float", "for", "from", "in", "int", "lambda",
+        "long", "operator", "short", "signed", "struct", "thunk", "to", "typeinfo", "unsigned", "void", "volatile",
+        "vtable", "non", "virtual", "guard", "variable",
+    )
+)  # fmt: skip
 _GDB_STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"?(?:\.\.\.)?")
 _ASSIGNMENT = re.compile(
     r"^(?P<lead>\s*(?:export |declare -x |ENV |- ?)?\"?(?P<name>[A-Za-z_]\w{0,127})(?:=|: ))(?P<value>.*)$", re.DOTALL
@@ -199,10 +207,16 @@ class Lines:
             return False
         if lead == "#" and not self.readers & _STACK_READERS:
             return False
-        return any(pattern.match(text) for pattern in _FRAMES)
+        return any(pattern.match(text) for pattern in _FRAMES) and not _is_prose(text)
+
+    def place(self, text: str) -> str:
+        """A function and its file, as `record.signature` puts them together from a frame."""
+        text = self.secrets.line(text.replace(OPEN, "").replace(CLOSE, ""))
+        return self._message(text, 0) if _is_prose(text) else self._frame(text)
 
     def _frame(self, text: str) -> str:
         """A frame keeps its function and its file; values of arguments that a native debugger prints do not stay."""
+        text = self._content.frame(text)
         if not text.lstrip().startswith(("File ", "(Python)", "(C)")) and '"' in text:
             text = _GDB_STRING.sub(lambda found: self.redactor.mark("content", found[0]), text)
         shown = self.redactor.words.identities(text)
@@ -217,6 +231,14 @@ class Lines:
         shown = self.redactor.words.line(self._content.line(value))
         self.redactor.counts["unknown_word"] += self.redactor.words.unknown
         return found["lead"] + shown
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a line has four words in a row that are not all words of a programming language."""
+    return any(
+        not _WORDS_OF_CODE.issuperset(found[0].replace(",", "").replace(".", "").split())
+        for found in _WORDS_IN_A_ROW.finditer(text)
+    )
 
 
 def known_lines(observed: Iterable[tuple[str, int | None]]) -> Mapping[str, frozenset[int]]:

@@ -28,7 +28,9 @@ _KEYED = re.compile(rf"(?<![A-Za-z0-9_.])(?P<lead>[\"']?(?:{_KEYS})[\"']?\s{{0,2
 _BARE_VALUE = re.compile(r"[^,;)\]}\n]*")
 _OPENERS = {"[": "]", "(": ")", "{": "}"}
 _CALL = re.compile(r"[A-Za-z_][\w.]{0,80}(?=[(\[])")
-_NUMBER_VALUE = re.compile(r"-?\d{1,12}(?:\.\d+)?(?:ms|s|%)?(?=[\s,;)\]}]|$)|None(?=[\s,;)\]}]|$)|True|False|null")
+_NUMBER_VALUE = re.compile(
+    r"-?\d{1,12}(?:\.\d+)?(?:ms|s|%)?(?=[\s,;)\]}]|$)|0x[0-9a-f]{1,16}(?!\w)|None(?=[\s,;)\]}]|$)|True|False|null"
+)
 _QUOTED = re.compile(r"(?<![A-Za-z0-9])(?:\"(?:[^\"\\\n]|\\.){33,}\"|'(?:[^'\\\n]|\\.){33,}'(?![A-Za-z0-9]))")
 _ACCESS = re.compile(r"\"([A-Z]{3,7} /[^\s?\"]{0,400})(\?[^\s\"]{0,4000})?( HTTP/[\d.]{1,4})\"")
 _CODE_FILE = re.compile(r"[\"'][\w./+@~-]{1,600}[\"']")
@@ -64,6 +66,12 @@ class Content:
             text = _NUMBERS.sub(self._numbers, text)
         if len(text) > 40:
             text = _BASE64.sub(self._base64, text)
+        return text
+
+    def frame(self, text: str) -> str:
+        """A frame of a stack without content: long symbols are no base64, and nothing goes on in the next line."""
+        text = _QUOTED.sub(self._quoted, self._keyed(text))
+        self.is_open = False
         return text
 
     def _bodies(self, text: str) -> str:

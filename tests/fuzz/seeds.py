@@ -55,7 +55,7 @@ Thread 0x00007f0000000600 (most recent call first):
   File "queue.py", line 171 in get
 """,
     "packaged_log": b"""\
-sentinel-engine version=1.0 args=(tp_size=8, port=8000)
+[2026-11-29 09:59:59 TP0] sentinel-engine version=1.0 args=(tp_size=8, port=8000)
 [2026-11-29 10:00:00 TP0] Decode batch, #running-req: 3, #token: 4096
 [2026-11-29 10:00:01 TP0] Prefill batch, #new-seq: 1, #new-token: 512
 """,
