@@ -14,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,6 @@ class Answer:
 
 def serve(client: socket.socket, policy: Policy) -> str:
     """Answer one request; returns a line for the log."""
-    client.settimeout(REQUEST_S)
     uid = peer_uid(client)
     verb, target, answer = "?", None, Answer(why="user not allowed; list it in helper.conf")
     if policy.admits(uid):
@@ -70,7 +70,9 @@ def serve(client: socket.socket, policy: Policy) -> str:
     with contextlib.suppress(OSError):
         _send(client, answer)
     who = "" if target is None else f" pid={target.pid}"
-    return f"uid={uid} verb={verb}{who} {'ok' if not answer.why else f'refused: {answer.why}'}"
+    # What a tool printed may quote names that the target chose.
+    why = "".join(char if char.isprintable() else "?" for char in answer.why)
+    return f"uid={uid} verb={verb}{who} {'ok' if not why else f'refused: {why}'}"
 
 
 def peer_uid(client: socket.socket) -> int:
@@ -204,8 +206,10 @@ def _state(pid: int) -> str:
 
 
 def _line(client: socket.socket) -> bytes:
-    data = b""
+    """The request; all of it has to come within `REQUEST_S`, however slowly its bytes do."""
+    data, until_s = b"", time.monotonic() + REQUEST_S
     while not data.endswith(b"\n"):
+        client.settimeout(max(0.001, until_s - time.monotonic()))
         part = client.recv(REQUEST_BYTES_MAX + 1 - len(data))
         if not part:
             raise ValueError("the request does not end with a newline")

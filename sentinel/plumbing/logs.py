@@ -1,6 +1,11 @@
-"""Logging: one constant event name plus fields; JSON lines unless a person watches at a terminal."""
+"""Logging: one constant event name plus fields; JSON lines unless a person watches at a terminal.
+
+A field may quote what an engine printed, and so what a user wrote: it stays within its line, and no terminal obeys it.
+"""
 
 import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 import structlog
 
@@ -13,7 +18,16 @@ def set_up(*, json_lines: bool | None = None) -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _spelled_out,
             renderer,
         ],
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
     )
+
+
+def _spelled_out(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The fields with control characters, line and paragraph separators of texts as escapes."""
+    for name, value in fields.items():
+        if isinstance(value, str) and not value.isprintable():
+            fields[name] = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in value)
+    return fields
