@@ -122,7 +122,7 @@ def test_the_page_shows_what_happened_and_loads_nothing(tmp_path: Path) -> None:
     assert page.index(">before") < page.index(">reads") < page.index("61.5") < page.index(">two")
     assert "late &amp; wrong" in page and "<script" not in page and not re.search(r"(?:src|href)=.(?!data:)", page)
     lines = timeline(told_of)
-    assert lines[0].startswith("FAIL rowstore plain") and any("From the verdict" in line for line in lines)
+    assert lines[0].startswith("FAIL rowstore plain") and any("From verdict and hold" in line for line in lines)
     assert any(told_of.page in line for line in lines)
 
 

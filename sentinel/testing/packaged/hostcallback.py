@@ -54,7 +54,7 @@ class HostCallbackDrill:
         """Launch, load, watch, stall, wait for the verdict and its bundle."""
         engine = PackagedEngine(self.folder / "e", time_scale=self.time_scale)
         sections = {"timing": found} if (found := timing(self.time_scale)) else {}
-        watch = Watch(self.folder / "agent", sections, engine.environ(), only=engine.name)
+        watch = Watch(self.folder / "agent", sections, engine.environ(), engine.name)
         with engine.running(), watch.running(), engine.clients() as met:
             seen = engine.seen()
             if seen is None:

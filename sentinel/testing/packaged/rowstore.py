@@ -21,8 +21,9 @@ from sentinel.testing.drill import words
 from sentinel.testing.packaged.engine import WATCHDOG_S, PackagedEngine
 from sentinel.testing.packaged.expectations import Seen, complaints
 from sentinel.testing.packaged.namespaces import may_be_made, namespaces
-from sentinel.testing.packaged.scene import GROUP, SCAN_S, Scene, tokens_after
+from sentinel.testing.packaged.scene import GROUP, HOLD_S, SCAN_S, Scene, tokens_after
 from sentinel.testing.packaged.variants import PLAIN, Variant
+from sentinel.testing.restart_drill import added_s
 
 NAME = "rowstore"
 ABOUT = "reads of the packaged engine's row store hang; it is captured, judged, stopped and started in RAM mode"
@@ -124,7 +125,7 @@ class RowstoreDrill:
         scene, variant = self._scene, self.variant
         within_s = END_S / self.time_scale + TOOLS_S
         if variant.victim and scene.until(within_s, self._is_in_phase):
-            victim = scene.desk if variant.victim == "coordinator" else scene.agent
+            victim = scene.coordinator if variant.victim == "coordinator" else scene.agent
             assert victim is not None
             scene.note(f"SIGKILL to the {variant.victim}")
             victim.kill()
@@ -176,6 +177,7 @@ class RowstoreDrill:
         kept_s = next((at_s for at_s, effect in effects if isinstance(effect, WriteBundle)), None)
         stops = self._stops()
         bundle, token_s = scene.agent.bundle(self._first.root.pid), tokens_after(met, self._since_s())
+        held_s = self._fault_s + HOLD_S / self.time_scale
         seen = Seen(
             time_scale=self.time_scale,
             verdict=judged[-1][1] if judged else None,
@@ -185,7 +187,7 @@ class RowstoreDrill:
             told=tuple(told for _, told in scene.told),
             stops=tuple(ack for _, ack in stops),
             stop_s=self._after_fault(stops[0][0] - stops[0][1].took_s) if stops else None,
-            added_s=round(stops[0][0] - judged[0][0], 3) if stops and judged else None,
+            added_s=added_s(judged[0][0], held_s, stops[0][0]) if stops and judged else None,
             token_s=self._after_fault(token_s),
             still_runs=still_same(self._first.root),
             killed=self._killed,

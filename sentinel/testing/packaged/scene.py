@@ -1,7 +1,7 @@
 """The scene of the row-store drill: engine, clients, watchers, and everything that can be seen of them from outside.
 
-The watchers are `sentinel watch` as child processes with configuration files; the drill reads their bus and their
-incidents, as any other program of the box could.
+Sentinel runs as child processes with configuration files; the drill reads their bus and their incidents, as any other
+program of the box could.
 """
 
 import contextlib
@@ -28,17 +28,15 @@ from sentinel.plumbing.subprocesses import run_bounded
 from sentinel.testing.packaged.engine import PackagedEngine
 from sentinel.testing.packaged.namespaces import inside
 from sentinel.testing.packaged.variants import Variant
-from sentinel.testing.packaged.watching import Watch, timing
+from sentinel.testing.packaged.watching import Service, Watch, timing
 
-GROUP, HOST, DESK = "drill", "here", "desk"
+GROUP, HOST = "drill", "here"
 HOLD_S = 60.0
 TERM_S, VERIFY_S, TOOL_S = 10.0, 30.0, 5.0
 TOOL_DELAYS = {"capture_s": Delays().capture_s, "unblock_s": Delays().unblock_s}
 """Not divided: tools take the time that they need."""
 VERB_S = 60.0
 POLL_S, SCAN_S = 0.05, 0.5
-SOURCES = ("engine_log", "nccl_debug", "metrics", "processes", "pressure", "kernel_log", "gpu", "rdma", "block",
-           "store_page")  # fmt: skip
 SQUATTER = """
 import socket, sys, time
 while True:
@@ -68,20 +66,19 @@ class Scene:
     acks: list[tuple[float, Ack]] = field(default_factory=list)
     done: list[tuple[float, str]] = field(default_factory=list)
     agent: Watch = field(init=False)
-    desk: Watch | None = field(init=False, default=None)
+    coordinator: Service | None = field(init=False, default=None)
     _bus: EmbeddedBus | None = None
     _after: dict[str, int] = field(default_factory=lambda: {NOTICES: 0, ACKS: 0})
 
     def __post_init__(self) -> None:
         environ = self.engine.environ()
-        settings = {**self._settings(HOST), **self._obstructed()}
-        self.agent = Watch(self.folder / "agent", settings, environ, self.engine.head, self.engine.name)
+        settings = {**self._settings(), **self._obstructed()}
+        self.agent = Watch(self.folder / "box", settings, environ, self.engine.name, self.engine.head)
         if self.variant.victim:
-            # A second process that only coordinates, so that either can be killed without the other.
-            blind = {"sources": dict.fromkeys(SOURCES, False)}
-            self.desk = Watch(self.folder / DESK, {**self._settings(DESK), **blind}, environ, only=self.engine.name)
+            # Two processes, so that either can be killed without the other.
+            self.coordinator = Service(self.folder / "box", settings, environ, ("coordinate",))
 
-    def _settings(self, host: str) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         scale = self.time_scale
         size = sum(path.stat().st_size for path in (self.engine.folder / "rows").glob("*"))
         store = {"folder": str(self.engine.run_folder), "bytes": size, **self.variant.store}
@@ -95,8 +92,9 @@ class Scene:
             "verify_s": VERIFY_S / scale,
         }
         policy = {"mode": "auto", "hold_s": HOLD_S, "unblock_first": False, **self.variant.policy}
+        coordinator = {"host": HOST, "embedded": not self.variant.victim, "metrics_listen": ""}
         delays = {name: each * scale for name, each in TOOL_DELAYS.items()}
-        found = {"groups": {GROUP: group}, "policy": policy, "delays": delays, "coordinator": {"host": host}}
+        found = {"groups": {GROUP: group}, "policy": policy, "delays": delays, "coordinator": coordinator}
         return {**found, "timing": timing(scale)} if timing(scale) else found
 
     def _obstructed(self) -> dict[str, Any]:
@@ -114,18 +112,14 @@ class Scene:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Watchers run while the block runs; the one that coordinates begins."""
+        """The services run while the block runs."""
         with contextlib.ExitStack() as stack:
             if self.variant.obstacle == "no_room":
                 (self.folder / "full").write_bytes(b"")
                 (self.agent.state / FOLDER).mkdir(parents=True)
                 (self.agent.state / FOLDER / "captures").write_bytes(b"")
-            if self.desk is not None:
-                self.bus.present()
-                (self.desk.state / FOLDER).mkdir(parents=True)
-                (self.desk.state / FOLDER / "bus").symlink_to(bus_folder(self.agent.state))
-                stack.enter_context(self.desk.running())
-                self.until(VERB_S, lambda: self.leader().startswith(f"{DESK}:"), "the coordinator does not lead")
+            if self.coordinator is not None:
+                stack.enter_context(self.coordinator.running())
             stack.enter_context(self.agent.running())
             stack.callback(self.close)
             yield
@@ -195,7 +189,7 @@ class Scene:
 
     def order(self, *words: str) -> None:
         """A verb of the command line, as a person would use it. Raises RuntimeError when it is refused."""
-        argv = self.agent.verb(*words, "--reason", "drill")
+        argv = self.agent.command(*words, "--reason", "drill")
         ran = run_bounded(argv, deadline_s=VERB_S, env=self.engine.environ())
         if not ran.ok:
             raise RuntimeError(f"`sentinel {' '.join(words)}`: {ran.stdout.decode(errors='replace')[-500:]}")

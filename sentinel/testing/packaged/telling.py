@@ -20,10 +20,10 @@ def figures(outcome: RowstoreOutcome) -> tuple[tuple[str, str], ...]:
         "Verdict": ""
         if verdict is None
         else f"{verdict.kind} ({verdict.confidence}) of ranks {list(verdict.culprits.ranks)}",
-        "Evidence kept": _seconds(seen.captured_s),
-        "The engine's own kill was due": _seconds(seen.kill_due_s),
-        "From the verdict to the verified stop": _seconds(seen.added_s),
-        "First token again": _seconds(seen.token_s),
+        "Evidence kept after": _seconds(seen.captured_s),
+        "The engine's own kill was due after": _seconds(seen.kill_due_s),
+        "From verdict and hold to the verified stop": _seconds(seen.added_s),
+        "First token again after": _seconds(seen.token_s),
         "Relaunches counted": f"{seen.relaunches}",
         "Launches of the engine": f"{seen.launches}",
         "Row store's mode at the end": seen.mode,

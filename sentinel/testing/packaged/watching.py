@@ -1,11 +1,11 @@
-"""`sentinel watch` as a child process in a drill: started, killed, started again; its words are read from its disk."""
+"""Sentinel's services as child processes of a drill: started, killed, started again; their words are read from disk."""
 
 import contextlib
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,38 +29,38 @@ def timing(time_scale: float) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Watch:
-    """One watcher with a state folder and a configuration of its own below `folder`.
-
-    `only`: name of the engine to watch. With clocks divided, any other engine of the host would look slow.
-    """
+class Service:
+    """One service with a configuration and a log below `folder`: `verb` with its words, in the network `space`."""
 
     folder: Path
     settings: Mapping[str, Any]
     environ: Mapping[str, str]
+    verb: tuple[str, ...]
     space: str = ""
-    only: str = ""
     process: "subprocess.Popen[bytes] | None" = None
-    _file: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._file = self.folder / "sentinel.yaml"
 
     @property
     def state(self) -> Path:
-        """Its state folder."""
+        """The state folder; all services of a box have the same."""
         return self.folder / "state"
 
-    def verb(self, *words: str) -> list[str]:
-        """The command line of a verb that works on this watcher's state."""
-        return [sys.executable, "-m", "sentinel", *words, "--config", str(self._file), "--state", str(self.state)]
+    @property
+    def log(self) -> Path:
+        """What it says."""
+        return self.folder / f"{self.verb[0]}.log"
+
+    def command(self, *words: str) -> list[str]:
+        """The command line of a verb that works on this state."""
+        file = self.folder / f"{self.verb[0]}.yaml"
+        return [sys.executable, "-m", "sentinel", *words, "--config", str(file), "--state", str(self.state)]
 
     def start(self) -> None:
         """Begin, or begin again on the same state."""
         self.state.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(yaml.safe_dump({"metrics": {"listen": ""}, **self.settings}))
-        argv = [*inside(self.space), *self.verb("watch", "--only-named", self.only)]
-        with (self.folder / "watch.log").open("ab") as log:
+        file = self.folder / f"{self.verb[0]}.yaml"
+        file.write_text(yaml.safe_dump({"metrics": {"listen": ""}, **self.settings}))
+        argv = [*inside(self.space), *self.command(*self.verb)]
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(argv, stderr=log, env=dict(self.environ), start_new_session=True)
 
     def kill(self) -> None:
@@ -83,7 +83,7 @@ class Watch:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Watches while the block runs."""
+        """It runs while the block runs."""
         self.start()
         try:
             yield
@@ -93,8 +93,16 @@ class Watch:
     @property
     def said(self) -> str:
         """The end of its log, for complaints."""
-        path = self.folder / "watch.log"
-        return path.read_text(errors="replace")[-2000:] if path.exists() else ""
+        return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+
+
+class Watch(Service):
+    """`sentinel watch` that looks at one engine only: with clocks divided, any other of the host would look slow."""
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, Any], environ: Mapping[str, str], engine: str, space: str = ""
+    ) -> None:
+        super().__init__(folder, settings, environ, ("watch", "--only-named", engine), space)
 
     def effects(self) -> list[tuple[float, AnyEffect]]:
         """(monotonic seconds, effect) of all incidents that it keeps, in order."""
