@@ -8,8 +8,10 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,7 @@ BIN = Path(sys.executable).parent
 WORLD, CLIENTS = 2, 3
 LAUNCH_S, STOP_S, STAGE_S, FAULT_S = 300.0, 120.0, 120.0, 90.0
 WATCHDOG_S = 300.0
+KILLS, KILL_WAIT_S = 3, 0.3
 STALL_MS, STALL_COUNT = 3_600_000, 1_000_000
 
 
@@ -126,9 +129,15 @@ class PackagedEngine:
             self.launch()
             yield
         finally:
+            self._kill()
+
+    def _kill(self) -> None:
+        """More than once: what is being started may appear in between."""
+        for _ in range(KILLS):
             for pid in self.pids():
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, 9)
+                    os.kill(pid, signal.SIGKILL)
+            threading.Event().wait(KILL_WAIT_S)
 
     def pids(self) -> list[int]:
         """Every process that carries the engine's name."""
