@@ -62,7 +62,7 @@ class Coordinated:
             self.leader.turn(now)
         self.hand.turn(now.mono_s)
         self.notifier.turn(now.mono_s, self.leader.leading)
-        self.figures.look(now, self.hand.fence.epoch_max)
+        self.figures.look(now)
         troubles = (self.uplink.trouble, self.leader.trouble, self.hand.trouble)
         trouble = "; ".join(filter(None, troubles))
         if trouble != self._trouble:
@@ -125,7 +125,8 @@ def build(loop: AgentLoop, found: Coordination, rules: Sequence[Rule]) -> Coordi
     state, scale, host = Path(loop.config.folders.state), loop.config.timing.time_scale, host_of(found)
     bus = EmbeddedBus(bus_folder(state))
     mine = {spec.name: found.groups[spec.name] for spec in specs(found, host) if host in spec.hosts}
-    worker = Worker(host, mine, bus, loop.clock, state / FOLDER, Evidence(loop).of, time_scale=scale)
+    evidence = Evidence(loop)
+    worker = Worker(host, mine, bus, loop.clock, state / FOLDER, evidence.of, evidence.taking, time_scale=scale)
     ledger = DiskLedger(state / FOLDER / "ledger.db")
     hand = Hand(host, tuple(mine), bus, ledger, worker, live_s=LIVE_S / scale)
     leader = candidate(bus, found, rules, loop.clock.now(), scale)
@@ -134,7 +135,7 @@ def build(loop: AgentLoop, found: Coordination, rules: Sequence[Rule]) -> Coordi
         time_scale=scale,
     )  # fmt: skip
     notifier = Notifier(bus, found.coordinator)
-    figures = ClusterFigures(leader, notifier)
+    figures = ClusterFigures(leader, notifier, hand)
     return Coordinated(loop, bus, leader, hand, uplink, worker, notifier, figures, found.coordinator.embedded)
 
 
@@ -151,3 +152,8 @@ class Evidence:
         incidents: Mapping[str, str] = {one.key: one.incident for one in engines if one.phase == "judged"}
         folder = self.loop.evidence_of(incidents[key]) if incidents.get(key) else None
         return folder if folder is not None and folder.is_dir() else None
+
+    def taking(self, key: str) -> bool:
+        """Whether the agent takes evidence of an engine just now."""
+        latest = self.loop.latest
+        return latest is not None and any(one.key == key and one.phase == "capturing" for one in latest.engines)

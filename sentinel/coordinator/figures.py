@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from sentinel.coordinator.hand import Hand
 from sentinel.coordinator.leader import Leader
 from sentinel.coordinator.notices import Notifier
 from sentinel.core import sight
@@ -21,6 +22,7 @@ from sentinel.metrics.registry import (
     GROUP,
     GROUP_STATE,
     GROUPS,
+    HAND,
     LEAD,
     NODE,
     NODE_STATE,
@@ -56,10 +58,14 @@ class Known:
 
 @dataclass(slots=True)
 class ClusterFigures:
-    """Call `look` after every turn, on the thread that turns; `effect` hears what the leader carried out."""
+    """Call `look` after every turn, on the thread that turns; `effect` hears what the leader carried out.
+
+    `hand`: the one of this host, where there is one.
+    """
 
     leader: Leader
     notifier: Notifier
+    hand: Hand | None = None
     tally: Tally = field(default_factory=lambda: Tally(COORDINATOR))
     measured: Snapshot | None = None
     _known: dict[str, Known] = field(default_factory=dict)
@@ -69,8 +75,8 @@ class ClusterFigures:
     def __post_init__(self) -> None:
         self.leader.listeners.append(self.effect)
 
-    def look(self, now: Stamp, epoch_obeyed: int | None = None) -> None:
-        """Count what changed; replace the snapshot when it is due. `epoch_obeyed`: of this host's hand, if any."""
+    def look(self, now: Stamp) -> None:
+        """Count what changed; replace the snapshot when it is due."""
         began = self.leader.core is not self._core
         self._adopt(now)
         core = self.leader.core
@@ -79,7 +85,7 @@ class ClusterFigures:
             self._group(core, name, core.group(name), known)
         if began or now.mono_s >= self._due_s:
             self._due_s = now.mono_s + EVERY_S
-            self.measured = self.snapshot(now, epoch_obeyed)
+            self.measured = self.snapshot(now)
 
     def effect(self, at: Stamp, effect: AnyClusterEffect) -> None:
         """Something was carried out."""
@@ -159,7 +165,7 @@ class ClusterFigures:
             if not decisive or guard in decisive:
                 self.tally.add("sentinel_actions_suppressed_total", guard)
 
-    def snapshot(self, now: Stamp, epoch_obeyed: int | None) -> Snapshot:
+    def snapshot(self, now: Stamp) -> Snapshot:
         """Everything, now."""
         leader, found = self.leader, Gauges(dict)
         for name, count in (
@@ -175,13 +181,21 @@ class ClusterFigures:
             found["sentinel_coordinator_epoch"][()] = float(leader.watch.seen.epoch)
         if leader.renewed is not None:
             found["sentinel_coordinator_lease_last_renew_timestamp_seconds"][()] = leader.renewed.wall_s
-        if epoch_obeyed is not None:
-            found["sentinel_fencing_epoch"][()] = float(epoch_obeyed)
+        if self.hand is not None:
+            self._hand(self.hand, found)
         if leader.core is not None:
             self._hosts(leader.core, now, found)
             self._groups(leader.core, found)
-        told = {metric.name for metric in (LEAD if leader.core is None else (*LEAD, *GROUPS))}
+        parts = (LEAD, HAND if self.hand is not None else (), GROUPS if leader.core is not None else ())
+        told = {metric.name for part in parts for metric in part}
         return (*gauges(found), *(series for series in self.tally.series() if series.metric.name in told))
+
+    def _hand(self, hand: Hand, found: Gauges) -> None:
+        found["sentinel_fencing_epoch"][()] = float(hand.fence.epoch_max)
+        for verb, count in hand.received.items():
+            self.tally.grown("sentinel_commands_received_total", verb, float(count), verb)
+        for guard, count in hand.rejected.items():
+            self.tally.grown("sentinel_commands_rejected_total", guard, float(count), guard)
 
     def _hosts(self, core: ClusterCore, now: Stamp, found: Gauges) -> None:
         hosts = sorted({host for spec in core.specs.values() for host in spec.hosts})

@@ -5,6 +5,7 @@ After a crash every intent without an outcome is resolved by looking at the worl
 """
 
 import queue
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -35,7 +36,10 @@ class Actor(Protocol):
 
 @dataclass(slots=True)
 class Hand:
-    """Call `turn` every tick with this host's monotonic seconds."""
+    """Call `turn` every tick with this host's monotonic seconds.
+
+    `received` counts new commands by verb, `rejected` those that were not obeyed by reason; each once for a reason.
+    """
 
     host: str
     groups: tuple[str, ...]
@@ -44,9 +48,12 @@ class Hand:
     actor: Actor
     live_s: float = LIVE_S
     trouble: str = ""
+    received: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
     fence: Fence = field(init=False)
     _done: "queue.SimpleQueue[Ack]" = field(default_factory=queue.SimpleQueue)
     _told: dict[str, None] = field(default_factory=dict)
+    _noted: dict[tuple[str, str], None] = field(default_factory=dict)
     _left: dict[str, Command] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,19 +101,35 @@ class Hand:
         match self.fence.judge(now_s, command):
             case Answer(ack):
                 self._say(ack)
-            case Ignore():
-                pass
+            case Ignore(guard=guard):
+                if guard:
+                    self._note(command, guard)
             case Obey():
+                self._note(command)
                 self._obey(command)
+
+    def _note(self, command: Command, guard: str = "") -> None:
+        """Count a command when it is new, and when something new stands against it."""
+        for kind in dict.fromkeys(("", guard)):
+            if (command.id, kind) not in self._noted:
+                self._noted[command.id, kind] = None
+                if kind:
+                    self.rejected[kind] += 1
+                else:
+                    self.received[command.verb] += 1
+        while len(self._noted) > TOLD_MAX:
+            del self._noted[next(iter(self._noted))]
 
     def _obey(self, command: Command) -> None:
         if self.fence.raises_epoch(command):
             self.ledger.raise_epoch(command.epoch)
             self.fence.epoch_max = command.epoch
-        refused = malformed(command) or wrong_incarnation(command, self.actor.running(command.group))
+        wrong = malformed(command)
+        refused = wrong or wrong_incarnation(command, self.actor.running(command.group))
         self.ledger.begin(command)
         self.fence.begun.add(command.id)
         if refused is not None:
+            self._note(command, "malformed" if wrong is not None else "incarnation")
             self._finish(refused)
         else:
             self.actor.perform(command, self)

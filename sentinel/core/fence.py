@@ -32,9 +32,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """Do nothing and say nothing yet: the sender is stale, or not known to be alive."""
+    """Do nothing and say nothing yet: the sender is stale, or not known to be alive.
+
+    `guard` is a constant word, also a metrics label; empty where nothing stands against the command.
+    """
 
     why: str
+    guard: str = ""
 
 
 Judgement = Obey | Answer | Ignore
@@ -62,20 +66,20 @@ class Fence:
     def judge(self, now_s: float, command: Command) -> Judgement:
         """Whether to obey. The caller has made `epoch_max` durable before it acts, see `raises_epoch`."""
         if command.host != self.host:
-            return Ignore(f"it is addressed to {command.host}")
+            return Ignore(f"it is addressed to {command.host}", "host")
         if (said := self.answers.get(command.id)) is not None:
             return Answer(said)
         if command.id in self.begun:
             return Ignore("it is being carried out")
         if command.epoch < self.epoch_max:
-            return Ignore(f"epoch {command.epoch} is older than {self.epoch_max}")
+            return Ignore(f"epoch {command.epoch} is older than {self.epoch_max}", "stale_epoch")
         lease = self._lease
         if lease is None or self._changed_s is None or now_s - self._changed_s > self.live_s:
-            return Ignore("the coordinator is not known to be alive")
+            return Ignore("the coordinator is not known to be alive", "not_alive")
         if lease.epoch != command.epoch:
-            return Ignore(f"the lease has epoch {lease.epoch}, the command {command.epoch}")
+            return Ignore(f"the lease has epoch {lease.epoch}, the command {command.epoch}", "other_epoch")
         if not command.beat <= lease.beat <= command.beat + TTL_BEATS:
-            return Ignore(f"it was written {lease.beat - command.beat} renewals ago")
+            return Ignore(f"it was written {lease.beat - command.beat} renewals ago", "late")
         return Obey()
 
     def raises_epoch(self, command: Command) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, get_args
 
+from sentinel.model.group import Verb
 from sentinel.model.observation import KernelKind
 from sentinel.model.verdict import CLASSES
 
@@ -106,6 +107,8 @@ GROUP_STATE = exact("state", "calm", "suspected", "capturing", "reading", "judge
 SEVERITY = exact("severity", "info", "warning", "critical")
 STEP = exact("phase", "fits", "capture", "ask", "stop", "start", "ready", "prove")
 RESTART_REASON = closed("reason", "ordered", "hang", "crash", "fault")
+VERB = exact("verb", *get_args(Verb))
+FENCE = exact("reason", "host", "stale_epoch", "not_alive", "other_epoch", "late", "malformed", "incarnation")
 GUARD = closed(
     "guard", "supervisor", "breaker", "maintenance", "concurrency", "blind", "budget", "cooldown", "store", "toggle",
     "paused", "policy", "approval", "disagreement", "starved", "jumped", "young", "long_phase", "hold", "verdict",
@@ -212,7 +215,13 @@ LEAD: tuple[Metric, ...] = (
              "Times that the holder of the lease could not read or write it."),
     _counter("sentinel_notifications_total", "Notices that reached a configured place."),
     _counter("sentinel_notification_failures_total", "Notices that were given up after all tries."),
+)  # fmt: skip
+
+HAND: tuple[Metric, ...] = (
     _gauge("sentinel_fencing_epoch", "Highest epoch that this host ever obeyed."),
+    _counter("sentinel_commands_received_total", "Commands that this host saw for the first time.", VERB),
+    _counter("sentinel_commands_rejected_total", "Commands that this host did not obey, by what stood against it.",
+             FENCE),
 )  # fmt: skip
 
 GROUPS: tuple[Metric, ...] = (
@@ -242,6 +251,6 @@ GROUPS: tuple[Metric, ...] = (
 )  # fmt: skip
 
 AGENT: tuple[Metric, ...] = (*ITSELF, *ENGINES, *WORK)
-COORDINATOR: tuple[Metric, ...] = (*LEAD, *GROUPS)
+COORDINATOR: tuple[Metric, ...] = (*LEAD, *HAND, *GROUPS)
 BY_NAME = {metric.name: metric for metric in (*AGENT, *COORDINATOR)}
 assert len(BY_NAME) == len(AGENT) + len(COORDINATOR), "a metric is declared twice"

@@ -69,7 +69,7 @@ class Led:
                 report = HostReport(host=host, at=self.at, agent="a", age_s=1e4, engines=engines)
                 self.bus.announce(host, msgspec.json.encode(report))
             self.leader.turn(self.at)
-            self.figures.look(self.at, 3)
+            self.figures.look(self.at)
 
     def change(self, group: str = "chat", **fields: object) -> None:
         """Let every host of a group say something else."""

@@ -6,19 +6,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import sentinel.core.fence
 import sentinel.core.policy
 from sentinel.agent.loop import AgentLoop
 from sentinel.config import Config, Folders, Metrics
 from sentinel.coordinator.embed import coordinating
 from sentinel.coordinator.figures import bounded
-from sentinel.coordinator.names import FOLDER
+from sentinel.coordinator.hand import Hand
+from sentinel.coordinator.ledger import MemoryLedger
+from sentinel.coordinator.names import FOLDER, LEASE, command_slot
 from sentinel.core.cluster_life import GroupPhase
 from sentinel.core.plan import restart_steps
 from sentinel.groups import Coordination, Group
 from sentinel.metrics.exposition import encode
-from sentinel.metrics.registry import COORDINATOR, GROUP, GROUP_STATE, GUARD, STEP
+from sentinel.metrics.registry import COORDINATOR, FENCE, GROUP, GROUP_STATE, GUARD, STEP
 from sentinel.model.cluster import Delays, Limits
-from sentinel.model.group import GroupSpec, StoreReport
+from sentinel.model.group import Ack, Command, GroupSpec, Lease, StoreReport, Verb
 from sentinel.model.verdict import Action, Verdict
 from sentinel.testing.virtual import VirtualClock
 from tests.coordination.cluster_world import CALLBACK, RULES
@@ -228,8 +231,59 @@ def test_closed_sets_are_those_of_the_code() -> None:
     }
     assert len(guards) > 12 and guards <= set(GUARD.values or ())
     spec = GroupSpec(name="chat", hosts=("one", "two"))
+    tree = ast.parse(Path(sentinel.core.fence.__file__).read_text())
+    ignored = {
+        node.args[1].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and len(node.args) == 2 and ast.unparse(node.func) == "Ignore"
+        if isinstance(node.args[1], ast.Constant)
+    }
+    assert ignored | {"malformed", "incarnation"} == set(FENCE.values or ())
     steps = restart_steps(spec, Delays(), fresh_capture=True, ask=True, mode="ram")
     assert {step.name.partition("_")[0] for step in steps} | {"prove"} == set(STEP.values or ())
+
+
+class Idle:
+    """A host on which the named incarnation runs, and nothing that is asked comes to an end."""
+
+    def running(self, group: str) -> str | None:
+        return f"{group}-a"
+
+    def resolve(self, command: Command, running: str | None) -> Ack | None:
+        return None
+
+    def perform(self, command: Command, hand: Hand) -> None: ...
+
+
+def test_a_command_that_is_not_obeyed_counts_once_by_what_stood_against_it() -> None:
+    """False: a coordinator of a lower epoch, or one that means another engine, tries in vain, and nobody learns it."""
+    led = Led()
+    hand = Hand("one", ("chat",), led.bus, MemoryLedger(), Idle())
+    led.figures.hand = hand
+    led.turn(3)
+    hand.turn(led.now_s)
+    led.turn(6)
+    hand.turn(led.now_s)
+
+    def given(name: str, epoch: int, incarnation: str, verb: Verb = "stop") -> None:
+        lease = msgspec.json.decode(led.bus.read(LEASE).data, type=Lease)  # type: ignore[union-attr]
+        command = Command(id=name, epoch=epoch, beat=lease.beat, verb=verb, group="chat", host="one",
+                          incarnation=incarnation)  # fmt: skip
+        slot = led.bus.read(command_slot("one", "chat"))
+        led.bus.write(command_slot("one", "chat"), msgspec.json.encode(command), 0 if slot is None else slot.revision)
+        for _ in range(3):
+            hand.turn(led.now_s)
+
+    given("chat-1.1/restart1/stop/one", 1, "chat-b")
+    given("chat-1.1/restart2/stop/one", 1, "chat-a")
+    given("chat-1.1/capture1/one", 0, "chat-a", "capture")
+    page = led.page()
+    counted = {s.labels["reason"]: s.value for s in page if s.name == "sentinel_commands_rejected_total" and s.value}
+
+    assert counted == {"incarnation": 1, "stale_epoch": 1}
+    assert value(page, "sentinel_commands_received_total", verb="stop") == 2
+    assert value(page, "sentinel_commands_received_total", verb="capture") == 1
+    assert value(page, "sentinel_fencing_epoch") == 1
 
 
 def test_the_coordinator_is_on_the_agents_page(tmp_path: Path) -> None:
