@@ -187,6 +187,8 @@ class AgentLoop:
             # Detection and capture go on without a journal; only what nobody can replay is lost.
             self._journal_failed(error)
             positions = [-1] * len(effects)
+        # Whoever reads the status waits for exactly this.
+        self._status_due_s = 0.0
         for position, effect in zip(positions, effects, strict=True):
             outcome = self._act(at, effect)
             self.figures.acted(at, effect, outcome)

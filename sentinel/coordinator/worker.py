@@ -27,13 +27,15 @@ PROBE_S = 5.0
 PROBES = 2
 CAPTURE_BUDGET_S = 10.0
 SHIPPED_MAX = 20_000
+AGENT_CAPTURE_S = 20.0
+"""An agent's capture is waited for this long: two at once would hold every process twice, and take longer."""
 Judged = Callable[[str], Path | None]
 """Where this host's own agent keeps the evidence of an engine's open incident, by the engine's key."""
 
 
 @dataclass(slots=True)
 class Worker:
-    """One host's hands on its groups. `seconds` scales every wait, for drills."""
+    """One host's hands on its groups. `taking`: whether the host's agent takes evidence of an engine just now."""
 
     host: str
     groups: Mapping[str, Group]
@@ -41,6 +43,7 @@ class Worker:
     clock: Clock
     folder: Path
     judged: Judged
+    taking: Callable[[str], bool] = lambda _key: False
     time_scale: float = 1.0
     stop: threading.Event = field(default_factory=threading.Event)
     _owners: dict[str, Owner] = field(default_factory=dict)
@@ -115,7 +118,7 @@ class Worker:
         if engine is None:
             return self._ack(command, "failed", "no engine of the group runs here")
         del group
-        taken = self.judged(engine.key)
+        taken = self._taken_by_agent(engine.key)
         if taken is None:
             taken = self.folder / "captures" / command.id.replace("/", "_") / "evidence"
             captured = Capture(engine, taken, self.clock, CAPTURE_BUDGET_S, lambda: not self.stop.is_set()).run()
@@ -129,6 +132,13 @@ class Worker:
         except BusError as error:
             return self._ack(command, "failed", str(error))
         return Ack(id=command.id, host=self.host, outcome="done", evidence=digest)
+
+    def _taken_by_agent(self, key: str) -> Path | None:
+        until_s = self.clock.now().mono_s + AGENT_CAPTURE_S
+        while (taken := self.judged(key)) is None and self.taking(key) and self.clock.now().mono_s < until_s:
+            if self.stop.wait(POLL_S):
+                break
+        return taken
 
     def _probe(self, command: Command, group: Group) -> Ack:
         url = self._url(command.group, group)

@@ -32,7 +32,7 @@ from sentinel.testing.packaged.watching import Service, Watch, timing
 
 GROUP, HOST = "drill", "here"
 HOLD_S = 60.0
-TERM_S, VERIFY_S, TOOL_S = 10.0, 30.0, 5.0
+TERM_S, VERIFY_S, TOOL_S = 5.0, 30.0, 5.0
 TOOL_DELAYS = {"capture_s": Delays().capture_s, "unblock_s": Delays().unblock_s}
 """Not divided: tools take the time that they need."""
 VERB_S = 60.0
