@@ -1,4 +1,4 @@
-"""The scene of the row-store drill: engine, clients, watchers, and everything that can be seen of them from outside.
+"""The scene of the row-store drill: engine, clients, Sentinel, and everything that can be seen of them from outside.
 
 Sentinel runs as child processes with configuration files; the drill reads their bus and their incidents, as any other
 program of the box could.
@@ -32,7 +32,7 @@ from sentinel.testing.packaged.watching import Service, Watch, timing
 
 GROUP, HOST = "drill", "here"
 HOLD_S = 60.0
-TERM_S, VERIFY_S, TOOL_S = 5.0, 30.0, 5.0
+TERM_S, VERIFY_S = 5.0, 30.0
 TOOL_DELAYS = {"capture_s": Delays().capture_s, "unblock_s": Delays().unblock_s}
 """Not divided: tools take the time that they need."""
 VERB_S = 60.0
@@ -88,7 +88,7 @@ class Scene:
             "supervisor": {"kind": "packaged", "cluster": str(self.engine.cluster)},
             "store": store,
             # The launcher's own programs take as long as they take.
-            "term_s": max(TERM_S / scale, TOOL_S),
+            "term_s": TERM_S,
             "verify_s": VERIFY_S / scale,
         }
         policy = {"mode": "auto", "hold_s": HOLD_S, "unblock_first": False, **self.variant.policy}
