@@ -15,6 +15,7 @@ import msgspec
 from sentinel.model.engine import ProcessId
 
 SOCKET = Path("/run/sentinel-helper.sock")
+KERNEL_STACKS_SOCKET = Path("/run/sentinel-kstack.sock")
 DEADLINE_S = 12.0
 LOOP_DEADLINE_S = 2.0
 """For what the agent's loop itself asks; the rest is asked on threads of their own."""
@@ -92,6 +93,8 @@ class Helper:
 
 HELPER = Helper()
 """The one that the units install."""
+KERNEL_STACKS = Helper(KERNEL_STACKS_SOCKET)
+"""The optional service with the one verb `kernel_stacks`."""
 
 
 def _answer(client: socket.socket, until_s: float, *, with_fd: bool) -> Told:

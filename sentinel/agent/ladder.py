@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sentinel.agent import procfs
-from sentinel.agent.helper import HELPER
+from sentinel.agent.helper import HELPER, KERNEL_STACKS, Helper
 from sentinel.model.engine import ProcessId
 from sentinel.plumbing.subprocesses import Ran, run_bounded
 
 _TRACED = re.compile(rb"( ; stat=\d+ \(.*\)) t (?=-?\d)")
 
 TOOL_DEADLINE_S = 5.0
+KERNEL_STACKS_S = 3.0
 STACK_BYTES_MAX = 4 << 20
 NO_ATTACH_STATES = frozenset("DTtZX")
 
@@ -57,10 +58,25 @@ def thread_table(target: ProcessId, proc: Path = procfs.PROC) -> Taken:
     """All threads with state, wait channel, system call and CPU ticks, as text that `collectors/thread_table` reads."""
     held = procfs.held_by_stack_tool(target.pid, proc)
     told = _through_helper("threads", target, "threads", "txt") if proc == procfs.PROC else None
-    taken = _threads(target, proc) if told is None else told
+    taken = _threads(target, proc) if told is None else with_kernel_stacks(told, target, KERNEL_STACKS)
     if taken.ok and (held or procfs.held_by_stack_tool(target.pid, proc)):
         return replace(taken, data=shown_asleep(taken.data))
     return taken
+
+
+def with_kernel_stacks(table: Taken, target: ProcessId, service: Helper) -> Taken:
+    """The helper's thread table with the kernel stacks of the optional service, or with the word why there are none."""
+    if not service.path.exists():
+        return replace(table, why="without kernel stacks: sentinel-kstack.socket is not enabled")
+    told = service.ask("kernel_stacks", target, KERNEL_STACKS_S)
+    if not told.data:
+        return replace(table, why=f"without kernel stacks: {told.why or 'no answer'}")
+    stacks = dict(line.partition(b" ; ")[::2] for line in told.data.splitlines())
+    rows = (
+        row + b" ; " + stack if (stack := stacks.get(row.partition(b" ; ")[0])) else row
+        for row in table.data.splitlines()
+    )
+    return replace(table, data=b"\n".join(rows) + b"\n")
 
 
 def shown_asleep(table: bytes) -> bytes:

@@ -7,7 +7,7 @@ import click
 
 from sentinel.cli import Exit
 from sentinel.deploy.hazards import Hazard, hazards
-from sentinel.deploy.units import COORDINATOR, ENABLED, Install, present, wanted
+from sentinel.deploy.units import COORDINATOR, ENABLED, KERNEL_STACKS, Install, present, wanted
 from sentinel.plumbing.atomic import write_atomically
 from sentinel.plumbing.subprocesses import run_bounded
 
@@ -18,12 +18,15 @@ COMMAND_S = 90.0
 @click.option("--plan", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--remove", is_flag=True, help="Stop and remove the units; configuration and incidents stay.")
 @click.option("--coordinator", is_flag=True, help="Also enable a coordinator of its own beside the agent.")
+@click.option("--kernel-stacks", is_flag=True, help="Also enable the service that reads kernel stacks.")
 @click.option("--force", is_flag=True, help="Go on in spite of hazards that can be overruled.")
 @click.option(
     "--root", type=click.Path(file_okay=False, path_type=Path), default=Path("/"), help="Another root folder."
 )
 @click.option("--prefix", type=click.Path(file_okay=False, path_type=Path), help="Virtual environment to run from.")
-def command(plan: bool, remove: bool, coordinator: bool, force: bool, root: Path, prefix: Path | None) -> None:
+def command(
+    plan: bool, remove: bool, coordinator: bool, kernel_stacks: bool, force: bool, root: Path, prefix: Path | None
+) -> None:
     """Install the agent and its helper as systemd units, with a user of their own.
 
     Refuses where it would hurt: a reload of systemd can take GPUs from running containers. Exit status 1: it refused.
@@ -32,10 +35,13 @@ def command(plan: bool, remove: bool, coordinator: bool, force: bool, root: Path
     live = root == Path("/")
     found = () if remove and not live else tuple(hazards(root, home))
     files = wanted(root, home)
-    enabled = (*ENABLED, COORDINATOR) if coordinator else ENABLED
+    asked = {COORDINATOR: coordinator, KERNEL_STACKS: kernel_stacks}
+    enabled = (*ENABLED, *(unit for unit, wish in asked.items() if wish))
     steps = _removal(root, live) if remove else _installation(files, live, enabled)
     for step in steps:
         click.echo(" ".join(step))
+    if not remove and not kernel_stacks:
+        click.echo(f"optional {KERNEL_STACKS} (kernel stacks, with CAP_SYS_ADMIN; as it is unless --kernel-stacks)")
     for hazard in found:
         click.echo(f"hazard: {hazard.what}\n        {hazard.fix}", err=True)
     if plan:
@@ -67,7 +73,7 @@ def _installation(files: tuple[Install, ...], live: bool, enabled: tuple[str, ..
 def _removal(root: Path, live: bool) -> list[tuple[str, ...]]:
     paths = present(root)
     installed = {path.name for path in paths}
-    units = [unit for unit in (*ENABLED, COORDINATOR) if unit in installed]
+    units = [unit for unit in (*ENABLED, COORDINATOR, KERNEL_STACKS) if unit in installed]
     steps: list[tuple[str, ...]] = [("run", "systemctl", "disable", "--now", *units)] if live and units else []
     steps += [("remove", str(path)) for path in paths]
     return [*steps, ("run", "systemctl", "daemon-reload")] if live else steps

@@ -10,6 +10,8 @@ PLACES = {
     "sentinel-coordinator.service": "etc/systemd/system/sentinel-coordinator.service",
     "sentinel-helper.socket": "etc/systemd/system/sentinel-helper.socket",
     "sentinel-helper@.service": "etc/systemd/system/sentinel-helper@.service",
+    "sentinel-kstack.socket": "etc/systemd/system/sentinel-kstack.socket",
+    "sentinel-kstack@.service": "etc/systemd/system/sentinel-kstack@.service",
     "sentinel.slice": "etc/systemd/system/sentinel.slice",
     "sentinel.sysusers.conf": "etc/sysusers.d/sentinel.conf",
     "sentinel.tmpfiles.conf": "etc/tmpfiles.d/sentinel.conf",
@@ -18,6 +20,8 @@ PLACES = {
 OURS_TO_KEEP = {"helper.conf"}
 """Files that an operator edits: never replaced, and kept when the rest is removed."""
 ENABLED = ("sentinel-helper.socket", "sentinel-agent.service")
+KERNEL_STACKS = "sentinel-kstack.socket"
+"""Enabled only where it is asked for: what it starts holds CAP_SYS_ADMIN."""
 COORDINATOR = "sentinel-coordinator.service"
 """Enabled only where it is asked for: without it the agent coordinates."""
 

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 
 from sentinel.helper.policy import PolicyError, load
-from sentinel.helper.server import serve
+from sentinel.helper.server import Verbs, serve
 
 CONFIG = Path("/etc/sentinel/helper.conf")
 LISTEN_FD = 3
 
 
-def main() -> int:
+def main(verbs: Verbs | None = None) -> int:
     """Serve, and say on stderr (the unit's journal) what was asked by whom."""
     try:
         policy = load(CONFIG)
@@ -24,7 +24,7 @@ def main() -> int:
         sys.stderr.write(f"descriptor {LISTEN_FD} is no connection ({error}); systemd starts this, not a person\n")
         return 1
     with client:
-        sys.stderr.write(f"{serve(client, policy)}\n")
+        sys.stderr.write(f"{serve(client, policy, verbs)}\n")
     return 0
 
 

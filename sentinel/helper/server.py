@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,14 +54,20 @@ class Answer:
     fd: int = -1
 
 
-def serve(client: socket.socket, policy: Policy) -> str:
-    """Answer one request; returns a line for the log."""
+Verb = Callable[[Target], Answer]
+Verbs = Mapping[str, Verb | None]
+"""What one service answers; None for the kernel log, which belongs to no process."""
+
+
+def serve(client: socket.socket, policy: Policy, verbs: Verbs | None = None) -> str:
+    """Answer one request, of the helper's own verbs unless told others; returns a line for the log."""
+    verbs = VERBS if verbs is None else verbs
     uid = peer_uid(client)
     verb, target, answer = "?", None, Answer(why="user not allowed; list it in helper.conf")
     if policy.admits(uid):
         try:
-            verb, target = parse(_line(client))
-            answer = _checked(verb, target, policy)
+            verb, target = parse(_line(client), verbs)
+            answer = _checked(verbs[verb], target, policy)
         except ValueError as error:
             answer = Answer(why=str(error))
         except OSError as error:
@@ -81,7 +87,7 @@ def peer_uid(client: socket.socket) -> int:
     return int(uid)
 
 
-def parse(line: bytes) -> tuple[str, Target | None]:
+def parse(line: bytes, verbs: Verbs | None = None) -> tuple[str, Target | None]:
     """(verb, target) of a request. Raises ValueError on anything but a request that this version knows."""
     try:
         request = json.loads(line)
@@ -90,9 +96,10 @@ def parse(line: bytes) -> tuple[str, Target | None]:
     if not isinstance(request, dict) or request.get("v") != 1:
         raise ValueError("only version 1 is understood")
     verb = request.get("verb")
-    if not isinstance(verb, str) or verb not in (*OF_PROCESSES, "kernel_log"):
+    verbs = VERBS if verbs is None else verbs
+    if not isinstance(verb, str) or verb not in verbs:
         raise ValueError("no such verb")
-    if verb == "kernel_log":
+    if verbs[verb] is None:
         if request.keys() != {"v", "verb"}:
             raise ValueError("kernel_log takes nothing else")
         return verb, None
@@ -104,14 +111,14 @@ def parse(line: bytes) -> tuple[str, Target | None]:
     return verb, Target(pid, ticks)
 
 
-def _checked(verb: str, target: Target | None, policy: Policy) -> Answer:
-    if target is None:
+def _checked(verb: Verb | None, target: Target | None, policy: Policy) -> Answer:
+    if target is None or verb is None:
         return _kernel_log()
     if not _is(target):
         return Answer(why="the process is gone")
     if not any(policy.covers(group) for group in cgroups(target.pid)):
         return Answer(why="its control group is not allowed; list it in helper.conf")
-    answer = OF_PROCESSES[verb](target)
+    answer = verb(target)
     # What a tool read of a pid that changed hands meanwhile belongs to somebody else.
     return answer if _is(target) else Answer(why="the process ended while it was looked at")
 
@@ -132,13 +139,18 @@ def threads(target: Target) -> Answer:
     lines = [f"# pid {target.pid}, one line a thread: tid ; comm= ; wchan= ; syscall= ; stat="]
     tasks = f"/proc/{target.pid}/task"
     try:
-        tids = sorted(int(entry) for entry in os.listdir(tasks) if entry.isdecimal())[:THREADS_MAX]
+        tids = threads_of(target)
     except OSError as error:
         return Answer(why=f"{tasks}: {error.strerror}")
     for tid in tids:
-        fields = (f"{name}={_one_line(f'{tasks}/{tid}/{name}')}" for name in ("comm", "wchan", "syscall", "stat"))
+        fields = (f"{name}={one_line(f'{tasks}/{tid}/{name}')}" for name in ("comm", "wchan", "syscall", "stat"))
         lines.append(f"{tid} ; " + " ; ".join(fields))
     return Answer(data=("\n".join(lines) + "\n").encode())
+
+
+def threads_of(target: Target) -> list[int]:
+    """Numbers of its threads, at most `THREADS_MAX`. Raises OSError."""
+    return sorted(int(entry) for entry in os.listdir(f"/proc/{target.pid}/task") if entry.isdecimal())[:THREADS_MAX]
 
 
 def python_stacks(target: Target) -> Answer:
@@ -168,13 +180,14 @@ def describe(target: Target) -> Answer:
     return Answer(data=json.dumps({"links": links, "settings": settings}).encode())
 
 
-OF_PROCESSES: dict[str, Callable[[Target], Answer]] = {
+OF_PROCESSES: dict[str, Verb] = {
     "threads": threads,
     "python_stacks": python_stacks,
     "native_stacks": native_stacks,
     "describe": describe,
 }
 """Every verb that looks at a process. There is no other way in."""
+VERBS: Verbs = {**OF_PROCESSES, "kernel_log": None}
 
 
 def _kernel_log() -> Answer:
@@ -238,5 +251,6 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _one_line(path: str) -> str:
+def one_line(path: str) -> str:
+    """The start of a file with its lines joined; empty when it cannot be read."""
     return " | ".join(_read(path)[:4096].decode(errors="replace").split("\n")).strip(" |")

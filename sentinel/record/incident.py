@@ -100,11 +100,14 @@ def _failed(data: bytes) -> tuple[tuple[str, str], ...]:
         steps = msgspec.json.decode(data, type=list[_Step]) if data else []
     except msgspec.MsgspecError:
         return (("capture.json", "damaged: what the capture failed to get is not known"),)
-    return tuple(
+    failed = [
         (f"{step.what} of {step.pid or 'the engine'} (pass {step.pass_no})", step.why or "no reason was recorded")
         for step in steps
         if step.file is None
-    )
+    ]
+    # What was taken and lacks something lacks it of every process alike.
+    partly = dict.fromkeys((step.what, step.why) for step in steps if step.file is not None and step.why)
+    return (*failed, *partly)
 
 
 def _moment(entry: _Entry) -> Moment:
