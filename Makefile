@@ -9,12 +9,13 @@ CORPUS := tests/corpus/recordings.tar.zst
 INCIDENT := mutex
 JOBS ?= 2
 
-.PHONY: help setup demo test sim drills engine test-engine test-engines accuracy check fix docs bench clean
+.PHONY: help setup demo test booted sim drills engine test-engine test-engines accuracy check fix docs bench clean
 
 help:
 	@echo "setup  install Sentinel and its development tools into .venv"
 	@echo "demo   judge a recorded incident, write its HTML report, then run a fire drill"
 	@echo "test   all tests"
+	@echo "booted install, watch, hang, restart, upgrade and remove under a systemd that boots (root, debootstrap, 3 minutes)"
 	@echo "sim    a thousand healthy hours in virtual time, and a simulated cluster under faults"
 	@echo "drills every fire drill, with clocks divided by five"
 	@echo "engine  install the co-packaged engine and its row store into .venv (a compiler, torch for the CPU)"
@@ -52,6 +53,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+booted: $(READY)
+	SENTINEL_BOOTED=1 $(BIN)/python -m pytest --durations=3 tests/deploy/test_booted.py
 
 engine: $(ENGINE)
 
