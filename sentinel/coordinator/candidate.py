@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from sentinel.agent import procfs
 from sentinel.agent.status import ourselves
@@ -22,10 +23,10 @@ def host_of(found: Coordination) -> str:
 
 def candidate(bus: Bus, found: Coordination, rules: Sequence[Rule], now: Stamp, scale: float) -> Leader:
     """A leader that stands by until the lease is its own. Times are divided by `scale`."""
-    host, me = host_of(found), ourselves()
-    name = f"{host}:{me.pid}:{me.started_ticks}:{now.boot_id}"
+    host, me, namespace = host_of(found), ourselves(), pid_namespace()
+    name = f"{host}:{me.pid}:{me.started_ticks}:{now.boot_id}:{namespace}"
     limits, delays = scaled(found, scale)
-    gone = HolderGone(host, now.boot_id)
+    gone = HolderGone(host, now.boot_id, namespace)
     return Leader(name, bus, rules, specs(found, host), limits, delays, holder_gone=gone, time_scale=scale)
 
 
@@ -35,16 +36,26 @@ class HolderGone:
 
     host: str
     boot_id: str
+    namespace: str
 
     def __call__(self, holder: str) -> bool:
-        """Certain only for this host; what cannot be told is not gone."""
-        host, _, rest = holder.partition(":")
-        words = rest.split(":")
-        if host != self.host or len(words) != 3 or not (words[0].isdecimal() and words[1].isdecimal()):
+        """Certain only for this host and for pids that are counted as ours; what cannot be told is not gone."""
+        words = holder.split(":")
+        if len(words) != 5 or words[0] != self.host or not (words[1].isdecimal() and words[2].isdecimal()):
             return False
-        if not words[2] or not self.boot_id:
+        if not words[3] or not self.boot_id:
             return False
-        return words[2] != self.boot_id or _ended(ProcessId(int(words[0]), int(words[1])))
+        if words[3] != self.boot_id:
+            return True
+        return words[4] == self.namespace != "" and _ended(ProcessId(int(words[1]), int(words[2])))
+
+
+def pid_namespace() -> str:
+    """A name for whose pids this process sees: a container shares the host's boot and not its pids. Empty: unknown."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return ""
 
 
 def _ended(process: ProcessId) -> bool:

@@ -20,7 +20,7 @@ from sentinel.bus.memory import MemoryBus
 from sentinel.config import Config, Folders, Metrics
 from sentinel.coordinator.alone import open_alone, page_of
 from sentinel.coordinator.asking import notices
-from sentinel.coordinator.candidate import HolderGone
+from sentinel.coordinator.candidate import HolderGone, pid_namespace
 from sentinel.coordinator.names import LEASE, NOTICES, bus_folder
 from sentinel.coordinator.notices import Notifier
 from sentinel.groups import Coordination, Coordinator, Group
@@ -182,17 +182,20 @@ def test_a_configuration_without_groups_is_an_error_and_no_loop_of_restarts(tmp_
 
 def test_a_rival_is_gone_only_when_that_is_certain() -> None:
     """False: a process that a sandbox hides is taken for dead, and two lead at once."""
-    boot = "b-1"
-    gone = HolderGone("here", boot)
+    boot, pids = "b-1", pid_namespace()
+    gone = HolderGone("here", boot, pids)
     with python(IDLE) as child:
         mine = identity(child.pid)
         name = f"here:{mine.pid}:{mine.started_ticks}"
-        assert not gone(f"{name}:{boot}")
-        assert gone(f"here:{mine.pid}:{mine.started_ticks + 1}:{boot}"), "the pid belongs to somebody else now"
-        assert gone(f"{name}:another-boot")
-        assert not gone(f"there:{mine.pid}:{mine.started_ticks}:{boot}"), "nothing is known of other hosts"
-        assert not gone(f"{name}:") and not HolderGone("here", "")(f"{name}:{boot}"), "the boot cannot be told"
-    assert gone(f"{name}:{boot}")
+        assert not gone(f"{name}:{boot}:{pids}")
+        assert gone(f"here:{mine.pid}:{mine.started_ticks + 1}:{boot}:{pids}"), "the pid belongs to somebody else now"
+        assert gone(f"{name}:another-boot:{pids}")
+    ended = f"{name}:{boot}:{pids}"
+    assert pids and gone(ended)
+    assert not gone(f"there:{mine.pid}:{mine.started_ticks}:{boot}:{pids}"), "nothing is known of other hosts"
+    assert not gone(f"{name}::{pids}") and not HolderGone("here", "", pids)(ended), "the boot cannot be told"
+    assert not gone(f"{name}:{boot}:7") and not HolderGone("here", boot, "")(f"{name}:{boot}:"), "pids of a container"
+    assert not gone(f"{name}:{boot}"), "a name of another form"
 
 
 def test_the_page_of_a_process_that_coordinates_alone(tmp_path: Path) -> None:
