@@ -187,7 +187,7 @@ class RowstoreDrill:
             told=tuple(told for _, told in scene.told),
             stops=tuple(ack for _, ack in stops),
             stop_s=self._after_fault(stops[0][0] - stops[0][1].took_s) if stops else None,
-            added_s=added_s(judged[0][0], held_s, stops[0][0]) if stops and judged else None,
+            added_s=added_s(told_verdicts[-1][0], held_s, stops[0][0]) if stops and told_verdicts else None,
             token_s=self._after_fault(token_s),
             still_runs=still_same(self._first.root),
             killed=self._killed,
