@@ -16,10 +16,9 @@ KIND, CULPRITS = "hang.host_callback", (1,)
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen; seconds after the fault, None for what did not happen.
 
-    `stop_s`: when the first stop began. `added_s`: what Sentinel added to the group's verdict and its hold until it
-    was verified.
-    `still_runs`: the engine that hung. `killed`: whether the variant's victim was killed in its phase. `mode`: the row
-    store's at the end.
+    `stop_s`: when the first stop began. `added_s`: what Sentinel added to the group's verdict and its hold until it was
+    verified. `still_runs`: the engine that hung. `killed`: whether the variant's victim was killed in its phase.
+    `mode`: the row store's at the end.
     """
 
     time_scale: float
