@@ -101,6 +101,7 @@ MEANINGS: Mapping[str, str] = {
     "coordinator.enabled": "Report to a coordinator and obey it when there are groups.",
     "coordinator.embedded": "`sentinel watch` leads too; false where `sentinel coordinate` alone does.",
     "coordinator.metrics_listen": "HOST:PORT of the page of `sentinel coordinate`; empty for none.",
+    "coordinator.metrics_textfile": "It also writes its values to this file, for node_exporter's textfile collector.",
     "coordinator.host": "This host's name in `groups`. Empty: the host's name up to its first dot.",
     "coordinator.socket": "Unix socket of the local API; empty for none.",
     "coordinator.listen": "HOST:PORT of the API for holders of a token; empty for none.",

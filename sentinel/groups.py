@@ -84,6 +84,7 @@ class Coordinator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     enabled: bool = True
     embedded: bool = True
     metrics_listen: str = "127.0.0.1:9470"
+    metrics_textfile: str = ""
     host: str = ""
     socket: str = ""
     listen: str = ""

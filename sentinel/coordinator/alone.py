@@ -24,7 +24,7 @@ from sentinel.coordinator.names import bus_folder
 from sentinel.coordinator.notices import Notifier
 from sentinel.core.rules import Rule
 from sentinel.groups import Coordination
-from sentinel.metrics.exporter import Health, Pages
+from sentinel.metrics.exporter import Health, Pages, write_textfile
 from sentinel.metrics.tally import Snapshot, gauges, merged
 from sentinel.model.stamp import Stamp
 from sentinel.plumbing.clock import Clock
@@ -43,10 +43,13 @@ class Alone:
     figures: ClusterFigures
     clock: Clock
     tick_s: float = TICK_S
+    textfile: str = ""
     stop: threading.Event = field(default_factory=threading.Event)
     turned: Stamp | None = None
     _heartbeat: Heartbeat = field(default_factory=Heartbeat)
     _said: str = ""
+    _written: Snapshot | None = None
+    _unwritten: str = ""
 
     def run(self) -> None:
         """Turn until stopped."""
@@ -64,12 +67,24 @@ class Alone:
         self.leader.turn(now)
         self.notifier.turn(now.mono_s, self.leader.leading)
         self.figures.look(now)
+        self._write()
         self.turned = now
         says = self.leader.trouble or ("leading" if self.leader.leading else "standing by")
         if says != self._said:
             self._said = says
             structlog.get_logger().info("coordination", says=says)
             notify(STATUS=says)
+
+    def _write(self) -> None:
+        """Bring the file for node_exporter up to date; what keeps it from being written is said once."""
+        told, page = self.figures.measured, self.page()
+        if not self.textfile or page is None or told is self._written:
+            return
+        self._written = told
+        trouble = write_textfile(Path(self.textfile), page)
+        if trouble and trouble != self._unwritten:
+            structlog.get_logger().error("metrics_unavailable", why=trouble)
+        self._unwritten = trouble
 
     def page(self) -> Snapshot | None:
         """What a scrape shows."""
@@ -94,8 +109,8 @@ def open_alone(config: Config, found: Coordination, rules: Sequence[Rule], clock
     scale = config.timing.time_scale
     bus = EmbeddedBus(bus_folder(Path(config.folders.state)))
     leader = candidate(bus, found, rules, clock.now(), scale)
-    notifier = Notifier(bus, found.coordinator)
-    return Alone(bus, leader, notifier, ClusterFigures(leader, notifier), clock, TICK_S / scale)
+    notifier, textfile = Notifier(bus, found.coordinator), found.coordinator.metrics_textfile
+    return Alone(bus, leader, notifier, ClusterFigures(leader, notifier), clock, TICK_S / scale, textfile)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import pytest
 import sentinel.core.fence
 import sentinel.core.policy
 from sentinel.agent.loop import AgentLoop
+from sentinel.agent.serve import served
 from sentinel.config import Config, Folders, Metrics
 from sentinel.coordinator.embed import coordinating
 from sentinel.coordinator.figures import bounded
@@ -289,15 +290,16 @@ def test_a_command_that_is_not_obeyed_counts_once_by_what_stood_against_it() -> 
 def test_the_coordinator_is_on_the_agents_page(tmp_path: Path) -> None:
     """False: what is counted is served nowhere, or breaks the page of the agent."""
     clock = VirtualClock()
-    config = Config(folders=Folders(state=str(tmp_path / "state")), metrics=Metrics(listen=""))
+    file = tmp_path / "agent.prom"
+    config = Config(folders=Folders(state=str(tmp_path / "state")), metrics=Metrics(listen="", textfile=str(file)))
     loop = AgentLoop(config, RULES, clock)
-    with coordinating(loop, Coordination(groups={"chat": Group()}), RULES) as together:
+    with served(loop), coordinating(loop, Coordination(groups={"chat": Group()}), RULES) as together:
         assert together is not None
         together.stop.set()
         together.turn()
         loop.turn()
     loop.close()
-    assert loop.measured is not None
+    assert loop.measured is not None and "sentinel_coordinator_leader 1.0" in file.read_text()
     page = list(samples(encode(loop.measured, OPENMETRICS)[0].decode()))
 
     assert value(page, "sentinel_coordinator_leader") == 1 and value(page, "sentinel_groups", state="calm") == 1

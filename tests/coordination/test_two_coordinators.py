@@ -221,6 +221,28 @@ def test_the_page_of_a_process_that_coordinates_alone(tmp_path: Path) -> None:
     assert [entry["event"] for entry in logged] == ["metrics_unavailable"]
 
 
+def test_where_nobody_scrapes_the_values_are_in_a_file(tmp_path: Path) -> None:
+    """False: a site that has only node_exporter does not see who leads, or the log says so every other second."""
+    config = Config(folders=Folders(state=str(tmp_path / "state")), metrics=Metrics(listen=""))
+    clock, file = VirtualClock(), tmp_path / "textfiles" / "coordinator.prom"
+    settings = Coordinator(metrics_listen="", metrics_textfile=str(file))
+    found = Coordination(groups={"chat": Group()}, coordinator=settings)
+    alone = open_alone(config, found, RULES, clock)
+    with capture_logs() as logged, page_of(alone, config, found) as port:
+        assert port is None
+        for second in (3.0, 6.0, 9.0):
+            clock.run_until(second)
+            alone.turn()
+        file.parent.mkdir()
+        clock.run_until(12.0)
+        alone.turn()
+    alone.bus.close()
+
+    text = file.read_text()
+    assert "sentinel_coordinator_leader 1.0" in text and "sentinel_build_info{" in text
+    assert [entry["event"] for entry in logged if entry["log_level"] == "error"] == ["metrics_unavailable"]
+
+
 def taken(port: int) -> Coordination:
     """A configuration whose port is in use."""
     return Coordination(groups={"chat": Group()}, coordinator=Coordinator(metrics_listen=f"127.0.0.1:{port}"))
