@@ -20,8 +20,10 @@ import structlog
 
 from sentinel.bus.bus import Bus, BusError
 from sentinel.coordinator.names import NOTICES
+from sentinel.coordinator.wire import read
 from sentinel.groups import Coordinator, Notify
 from sentinel.model.cluster import Told
+from sentinel.model.group import Count
 
 TRIES = 4
 TRY_S = 5.0
@@ -92,14 +94,16 @@ class Notifier:
         try:
             if self._after is None:
                 slot = self.bus.read(SLOT)
-                self._after = int(slot.data) if slot is not None else 0
+                # A place that cannot be read: what was told is told again rather than not at all.
+                self._after = (read(slot.data, Count) or 0) if slot is not None else 0
             records = self.bus.follow(NOTICES, self._after, limit=QUEUE_MAX // 4)
             for record in records:
-                told = msgspec.json.decode(record.data, type=Told)
+                self._after = record.number
+                if (told := read(record.data, Told)) is None:
+                    continue
                 structlog.get_logger().info("notice", what=told.what, group=told.group, incident=told.incident,
                                             severity=told.severity, words=told.words)  # fmt: skip
                 self._queue(told)
-                self._after = record.number
             if records:
                 known = self.bus.read(SLOT)
                 self.bus.write(SLOT, str(self._after).encode(), 0 if known is None else known.revision)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from sentinel.bus.bus import BusError
 from sentinel.bus.memory import MemoryBus
@@ -17,8 +18,11 @@ from sentinel.coordinator.hand import Hand
 from sentinel.coordinator.leader import Leader
 from sentinel.coordinator.ledger import DiskLedger, MemoryLedger
 from sentinel.coordinator.names import ACKS, LEASE, NOTICES, ORDERS, STATE, command_slot
+from sentinel.coordinator.notices import SLOT as SLOT_OF_NOTICES
+from sentinel.coordinator.notices import Notifier
 from sentinel.coordinator.wire import read
 from sentinel.core.fence import malformed
+from sentinel.groups import Coordinator, Notify
 from sentinel.model.cluster import Answered, ClusterState, Order, Told
 from sentinel.model.group import Ack, Command, GroupSpec, HostReport
 from sentinel.model.group import Lease as LeaseRecord
@@ -156,6 +160,22 @@ def test_a_display_shows_what_can_be_read(data: bytes) -> None:
         assert isinstance(state, ClusterState)
 
     assert [told for told in asking.notices(bus) if told == messages.TOLD][1:]
+
+
+@given(DAMAGED, DAMAGED)
+@examples(60)
+def test_people_are_told_what_stands_behind_a_record_that_nobody_can_read(record: bytes, place: bytes) -> None:
+    """False: one bad record, and nobody is told of any incident any more."""
+    bus = MemoryBus()
+    put(bus, SLOT_OF_NOTICES, place)
+    for number, data in enumerate((record, messages.encoded(messages.TOLD)[0])):
+        bus.append(NOTICES, data, str(number))
+    notifier = Notifier(bus, Coordinator(notify=(Notify(kind="webhook", url_file="/nowhere"),)), tries=1)
+    with capture_logs() as logs:
+        notifier.turn(1.0)
+    notifier.close()
+
+    assert [log["words"] for log in logs if log["event"] == "notice"][-1:] == [messages.TOLD.words]
 
 
 @pytest.mark.parametrize(
