@@ -199,7 +199,7 @@ class RowstoreDrill:
         return RowstoreOutcome(
             variant=self.variant.name,
             about=self.variant.about,
-            layout="two network namespaces, one rank each" if both else "one node, two ranks (needs root and `ip`)",
+            layout="two network namespaces, one rank each" if both else "one node with two ranks; namespaces need root and `ip`",
             events=tuple(self._events(token_s)),
             complaints=tuple(complaints(self.variant, seen)),
             folder=str(self.folder),
