@@ -27,6 +27,8 @@ from sentinel.testing.restart_drill import added_s
 
 NAME = "rowstore"
 ABOUT = "reads of the packaged engine's row store hang; it is captured, judged, stopped and started in RAM mode"
+IN_NAMESPACES = "two network namespaces, one rank each"
+ON_ONE_NODE = "one node with two ranks; namespaces need root and `ip`"
 WARM_S, END_S, TOKEN_S, BUNDLE_S = 120.0, 420.0, 60.0, 120.0
 TOOLS_S = 120.0
 """What launching and stopping may take on a slow machine, whatever the clocks are divided by."""
@@ -199,7 +201,7 @@ class RowstoreDrill:
         return RowstoreOutcome(
             variant=self.variant.name,
             about=self.variant.about,
-            layout="two network namespaces, one rank each" if both else "one node with two ranks; namespaces need root and `ip`",
+            layout=IN_NAMESPACES if both else ON_ONE_NODE,
             events=tuple(self._events(token_s)),
             complaints=tuple(complaints(self.variant, seen)),
             folder=str(self.folder),
