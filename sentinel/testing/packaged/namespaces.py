@@ -21,11 +21,6 @@ class Namespaces:
     addresses: tuple[str, str]
 
 
-def may_be_made() -> bool:
-    """Whether this user on this machine can make them."""
-    return os.geteuid() == 0 and shutil.which("ip") is not None
-
-
 @contextlib.contextmanager
 def namespaces(tag: str) -> Iterator[Namespaces]:
     """Made, joined, and taken away again. `tag` makes the names unique. Raises RuntimeError."""
@@ -41,6 +36,17 @@ def namespaces(tag: str) -> Iterator[Namespaces]:
             for device in ("lo", DEVICE):
                 _ip("-n", name, "link", "set", device, "up")
         yield both
+
+
+@contextlib.contextmanager
+def if_possible(tag: str) -> Iterator[Namespaces | None]:
+    """The same, or None where they cannot be made: no root, no `ip`, or a container without the right."""
+    with contextlib.ExitStack() as stack:
+        made = None
+        if os.geteuid() == 0 and shutil.which("ip") is not None:
+            with contextlib.suppress(RuntimeError):
+                made = stack.enter_context(namespaces(tag))
+        yield made
 
 
 def inside(name: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from sentinel.plumbing.clock import Clock
 from sentinel.testing.drill import words
 from sentinel.testing.packaged.engine import WATCHDOG_S, PackagedEngine
 from sentinel.testing.packaged.expectations import Seen, complaints
-from sentinel.testing.packaged.namespaces import may_be_made, namespaces
+from sentinel.testing.packaged.namespaces import if_possible
 from sentinel.testing.packaged.scene import GROUP, HOLD_S, SCAN_S, Scene, tokens_after
 from sentinel.testing.packaged.variants import PLAIN, Variant
 from sentinel.testing.restart_drill import added_s
@@ -70,7 +70,7 @@ class RowstoreDrill:
     def run(self) -> RowstoreOutcome:
         """Launch, load, watch, stall, and look until the incident has ended as it should or time is up."""
         with contextlib.ExitStack() as stack:
-            spaces = stack.enter_context(namespaces(str(os.getpid()))) if may_be_made() else None
+            spaces = stack.enter_context(if_possible(str(os.getpid())))
             engine = PackagedEngine(self.folder / "e", spaces, self.time_scale)
             stack.enter_context(engine.running())
             self._scene = scene = Scene(self.variant, engine, self.clock, self.folder, self.time_scale)
