@@ -2,7 +2,7 @@
 
 Tokens are compared by digest, in a time that does not depend on them, and are kept, logged and answered nowhere.
 Whoever bears a right one is never locked out by the wrong ones of others: tokens are too long to be guessed, and the
-bound on wrong ones keeps the log from being filled.
+bounds keep the log from being filled.
 """
 
 import hmac
@@ -33,13 +33,15 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TOKEN_LENGTH_MIN, TOKEN_LENGTH_MAX = 32, 256
 FILE_BYTES_MAX = 64 << 10
-BAD_BURST = 10
-BAD_EVERY_S = 6.0
+BAD_BURST, BAD_EVERY_S = 10, 6.0
 """Bad tries that are answered as such: ten at once, and one more every six seconds."""
+TOLD_BURST, TOLD_EVERY_S = 20, 600.0
+"""Refusals that are kept, viewers' included: slowly enough that they never push an incident out of the log."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
+    "Connection": "close",
 }
 _LINE = re.compile(r"(viewer|operator)\s+([A-Za-z0-9][A-Za-z0-9._-]{0,62})\s+([!-~]+)")
 
@@ -61,8 +63,9 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known = self._read()
+        # Looked at before it is read: what changes in between is read again.
         self._seen = self._signature()
+        self._known = self._read()
 
     def caller(self, token: str) -> Caller | None:
         """Whose token this is. Every known token is compared, whichever it is."""
@@ -96,13 +99,15 @@ class Tokens:
             with self._path.open() as file:
                 if os.fstat(file.fileno()).st_mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
                     raise TokensError(f"{self._path} is open to others; chmod 0640 or stricter")
-                text = file.read(FILE_BYTES_MAX)
+                text = file.read(FILE_BYTES_MAX + 1)
         except UnicodeDecodeError:
             raise TokensError(f"{self._path} is no text") from None
         except OSError as error:
             if isinstance(error, TokensError):
                 raise
             raise TokensError(f"{self._path}: {error.strerror}") from error
+        if len(text) > FILE_BYTES_MAX:
+            raise TokensError(f"{self._path} is longer than {FILE_BYTES_MAX} bytes; a token could be cut")
         found = tuple(self._callers(text))
         if not found:
             raise TokensError(f"{self._path} holds no token; add `operator NAME TOKEN`")
@@ -127,20 +132,25 @@ class Tokens:
 
 
 @dataclass(slots=True)
-class BadTries:
-    """How many wrong tries are still told of: a bucket that time fills."""
+class Bucket:
+    """`burst` at once, and one more every `every_s`."""
 
     clock: Clock
-    _left: float = BAD_BURST
+    burst: int
+    every_s: float
+    _left: float = field(init=False)
     _at_s: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._left = float(self.burst)
 
     def take(self) -> tuple[bool, bool]:
         """(whether this one is within the bound, whether it is the last that is)."""
         with self._lock:
             now_s = self.clock.now().mono_s
             if self._at_s is not None:
-                self._left = min(float(BAD_BURST), self._left + (now_s - self._at_s) / BAD_EVERY_S)
+                self._left = min(float(self.burst), self._left + (now_s - self._at_s) / self.every_s)
             self._at_s = now_s
             if self._left < 1.0:
                 return False, False
@@ -156,10 +166,12 @@ class Guard:
     tokens: Tokens
     bus: Bus
     clock: Clock
-    tries: BadTries = field(init=False)
+    tries: Bucket = field(init=False)
+    tells: Bucket = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tries = BadTries(self.clock)
+        self.tries = Bucket(self.clock, BAD_BURST, BAD_EVERY_S)
+        self.tells = Bucket(self.clock, TOLD_BURST, TOLD_EVERY_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request. What is no HTTP is not answered."""
@@ -191,6 +203,10 @@ class Guard:
         return response
 
     def _note(self, words: str, severity: Severity) -> None:
+        within, last = self.tells.take()
+        if not within:
+            return
+        words += "; refusals after this one are told of less often" if last else ""
         structlog.get_logger().warning("api_refused", words=words)
         told = Told(what="api_refused", key=f"api/{os.urandom(8).hex()}", severity=severity, words=words)
         try:

@@ -1,10 +1,12 @@
 """The local HTTP API: what the command line shows and asks, on a unix socket that only its owner can open, and over TCP
-for bearers of a token (`access.py`).
+for bearers of a token (`access.py`). A connection is for one question, and whoever does not ask it is shown out:
+silence holds neither the places of those who have a token nor the descriptors of this process.
 
 No cookies, no scripts, JSON in and out; one HTML page an incident, everything in it escaped, loading nothing. Orders go
 through the bus like those of the command line and are answered by whoever coordinates.
 """
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -13,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import msgspec
@@ -22,6 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sentinel.bus.bus import Bus, BusError
 from sentinel.config import address
@@ -33,6 +37,10 @@ from sentinel.plumbing.clock import Clock
 from sentinel.report.clean import printable_lines
 
 BODY_BYTES_MAX = 16 << 10
+OPEN_MAX = 32
+"""Connections that are open at once, those that still shake hands included."""
+ASK_S, LIFE_S = 5.0, 60.0
+"""Within these a connection has to have asked, and to be over."""
 PAGE = jinja2.Environment(autoescape=True).from_string("""<!doctype html><meta charset="utf-8">
 <title>{{ incident }}</title>
 <style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto}pre{white-space:pre-wrap}td{padding:.2em 1em .2em 0;
@@ -151,6 +159,38 @@ class Api:
         return [told for told in notices(self.bus) if told.incident == wanted]
 
 
+class Listener(socket.socket):
+    """A socket that listens and never has more than `OPEN_MAX` connections open; what comes beyond is closed."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        super().__init__(fileno=listener.detach())
+        self._open: list[socket.socket] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """The next connection. Raises ConnectionAbortedError for one too many."""
+        connection, peer = super().accept()
+        self._open = [each for each in self._open if each.fileno() >= 0]
+        if len(self._open) >= OPEN_MAX:
+            connection.close()
+            raise ConnectionAbortedError
+        self._open.append(connection)
+        return connection, peer
+
+
+class Asking(H11Protocol):
+    """One connection, with limits on how long it may be silent and how long it may last."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It begins."""
+        super().connection_made(transport)
+        self.loop.call_later(ASK_S, self._has_asked)
+        self.loop.call_later(LIFE_S, transport.abort)
+
+    def _has_asked(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+
+
 @dataclass(frozen=True, slots=True)
 class Door:
     """Where an application listens, and with which certificate and key (TLS 1.3)."""
@@ -165,22 +205,22 @@ class Door:
 def serving(door: Door) -> Iterator[None]:
     """Serve while the block runs. Raises OSError (ssl.SSLError included) when certificate or key cannot be used."""
     config = uvicorn.Config(
-        door.app, log_config=None, access_log=False, lifespan="off", limit_concurrency=16, server_header=False,
+        door.app, loop="asyncio", http=Asking, log_config=None, access_log=False, lifespan="off", server_header=False,
         ssl_certfile=door.certificate_file or None, ssl_keyfile=door.key_file or None,
     )  # fmt: skip
     config.load()
     if config.ssl is not None:
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
-    server = uvicorn.Server(config)
+    server, listener = uvicorn.Server(config), Listener(door.listener)
     # Signals belong to the watch.
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [door.listener]}, name="api", daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="api", daemon=True)
     thread.start()
     try:
         yield
     finally:
         server.should_exit = True
         thread.join(timeout=5.0)
-        door.listener.close()
+        listener.close()
 
 
 @contextlib.contextmanager
@@ -199,11 +239,10 @@ def on_port(api: Api, settings: Coordinator) -> Iterator[int]:
     host, port = address("coordinator.listen", settings.listen)
     guard = Guard(api.app(), Tokens(Path(settings.tokens_file)), api.bus, api.clock)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with (
-        socket.create_server((host, port), family=family, backlog=16) as listener,
-        serving(Door(guard, listener, settings.certificate_file, settings.key_file)),
-    ):
-        yield int(listener.getsockname()[1])
+    with socket.create_server((host, port), family=family, backlog=16) as listener:
+        served = int(listener.getsockname()[1])
+        with serving(Door(guard, listener, settings.certificate_file, settings.key_file)):
+            yield served
 
 
 def _private_socket(path: Path) -> socket.socket:

@@ -20,8 +20,8 @@ from structlog.testing import capture_logs
 from sentinel.agent.loop import AgentLoop
 from sentinel.bus.embedded import EmbeddedBus
 from sentinel.config import Config, Folders, Metrics
-from sentinel.coordinator.access import BAD_BURST, BAD_EVERY_S, Tokens, TokensError
-from sentinel.coordinator.api import Api, on_port
+from sentinel.coordinator.access import BAD_BURST, BAD_EVERY_S, FILE_BYTES_MAX, TOLD_BURST, Tokens, TokensError
+from sentinel.coordinator.api import OPEN_MAX, Api, on_port
 from sentinel.coordinator.asking import notices
 from sentinel.coordinator.embed import coordinating
 from sentinel.coordinator.leader import Leader
@@ -155,6 +155,40 @@ def test_wrong_tries_are_bounded_and_lock_nobody_out(tmp_path: Path) -> None:
     assert later == [401, 429, 429]
 
 
+def test_refusals_do_not_push_incidents_out_of_the_log(tmp_path: Path) -> None:
+    """False: a viewer, or somebody without a token and with patience, makes the notices of an incident vanish."""
+    clock = VirtualClock()
+    with served(tmp_path, clock, tokens_file=str(both(tmp_path))) as client:
+        assert [client.call("POST", "/v1/orders", VIEWER, PAUSE)[0] for _ in range(TOLD_BURST + 5)] == [403] * 25
+        told = client.told()
+        for minute in range(1, 61):
+            clock.run_until(60.0 * minute)
+            assert client.call("GET", "/v1/state", "wrong" * 8)[0] == 401
+        later = client.told()
+
+    assert len(told) == TOLD_BURST and "less often" in told[-1]
+    assert len(later) - len(told) <= 6
+
+
+def test_silence_keeps_nobody_out(tmp_path: Path) -> None:
+    """False: a few connections that never ask, without any token, take the API from the operators in an incident."""
+    with served(tmp_path, SystemClock(), tokens_file=str(both(tmp_path))) as client, contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", client.port), timeout=WITHIN_S))
+            for _ in range(OPEN_MAX + 8)
+        ]
+        with contextlib.suppress(ConnectionError):
+            for number, one in enumerate(silent):
+                one.sendall(b"GET /v1/state HTTP/1.1\r\n"[: 24 * (number % 2)])
+        for one in silent:
+            with contextlib.suppress(ConnectionError):
+                assert one.recv(1) == b"", "shown out without a word"
+        status, _, answer = client.call("GET", "/v1/state", OPERATOR)
+        refused = client.call("GET", "/v1/state")[2]
+
+    assert (status, answer.headers["Connection"], refused.headers["Connection"]) == (200, "close", "close")
+
+
 def test_a_token_that_is_taken_out_of_the_file_is_out_at_once(tmp_path: Path) -> None:
     """False: somebody who has left the site can order restarts until the next upgrade."""
     path = both(tmp_path)
@@ -182,6 +216,7 @@ def test_a_token_that_is_taken_out_of_the_file_is_out_at_once(tmp_path: Path) ->
         (f"operator {OPERATOR}", "line 2 is not"),
         (f"operator a {OPERATOR}\nviewer b {OPERATOR}", "line 3 repeats"),
         (f"operator a/../b {OPERATOR}", "line 2 is not"),
+        (f"{'#' * FILE_BYTES_MAX}\noperator a {OPERATOR}", "is longer than"),
     ],
 )
 def test_a_file_that_says_something_else_is_refused_and_not_quoted(tmp_path: Path, line: str, complaint: str) -> None:
@@ -259,11 +294,12 @@ def test_the_watch_serves_it_and_goes_on_without_it(tmp_path: Path) -> None:
         eventually(lambda: together.leader.leading)
         client = Client(port, together.bus)
         assert client.call("POST", "/v1/orders", OPERATOR, PAUSE)[0] == 200
-    with socket.socket() as taken, capture_logs() as logged:
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        with coordinating(loop, groups, RULES) as together:
-            assert together is not None
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        capture_logs() as logged,
+        coordinating(loop, groups, RULES) as together,
+    ):
+        assert together is not None
     loop.close()
 
     assert [e["event"] for e in logged if e["log_level"] == "error"] == ["api_unavailable"]
