@@ -58,17 +58,17 @@ def _implied(picture: Picture) -> dict[Process, int]:
                 by_parent[row.ppid].append(row)
         for siblings in by_parent.values():
             found.update(_untitled(picture, table, siblings))
-        found.update(_last_one(picture, table))
-    return found
+    missing = set(picture.memo(world)) - {*picture.memo(_named).values(), *found.values()}
+    rest = {process for table in picture.all(ProcessTable) for process in _unnamed(picture, table)} - found.keys()
+    # The one rank that nothing names is the one process, of all hosts, that nothing names.
+    return {**found, rest.pop(): missing.pop()} if len(rest) == len(missing) == 1 else found
 
 
-def _last_one(picture: Picture, table: ProcessTable) -> dict[Process, int]:
-    """The one rank that nothing names, when one process runs what its siblings of known rank run."""
+def _unnamed(picture: Picture, table: ProcessTable) -> set[Process]:
+    """Processes without a rank that run what their siblings of known rank run."""
     ranks = {row.pid: picture.identity.rank_of(table.host, row.pid) for row in table.rows}
-    missing = set(picture.memo(world)) - set(picture.memo(_named).values())
     alike = {(row.ppid, row.command) for row in table.rows if ranks[row.pid] is not None}
-    rest = [row for row in table.rows if ranks[row.pid] is None and (row.ppid, row.command) in alike]
-    return {(table.host, rest[0].pid): missing.pop()} if len(rest) == len(missing) == 1 else {}
+    return {(table.host, row.pid) for row in table.rows if ranks[row.pid] is None and (row.ppid, row.command) in alike}
 
 
 def _untitled(picture: Picture, table: ProcessTable, siblings: list[ProcessRow]) -> dict[Process, int]:

@@ -5,9 +5,11 @@ import pytest
 
 from sentinel.core.facts.memory import FACTS as MEMORY
 from sentinel.core.facts.process import FACTS as PROCESS
+from sentinel.core.placing import processes
 from sentinel.model.observation import (
     DeviceCounters,
     KernelEvent,
+    NcclComm,
     Notice,
     Observation,
     Pressure,
@@ -161,6 +163,26 @@ def test_a_rank_whose_threads_are_listed_is_not_gone_when_a_table_lacks_it(
     cut = msgspec.structs.replace(table(LAUNCHER, rank(0), rank(1), rank(3)), at_s=10.0)
     listing = msgspec.structs.replace(threads(22, ThreadRow(tid=22, state=state), number=2), at_s=listed_s)
     assert fact(PROCESS, "process.gone_ranks", picture(before, cut, listing)).value == gone
+
+
+@pytest.mark.parametrize(("there", "named"), [((), {("a", 21): 1}), ((31, 32), {})])
+def test_the_rank_that_nothing_names_is_not_two_processes_of_two_hosts(
+    there: tuple[int, ...], named: dict[tuple[str, int], int]
+) -> None:
+    """False: a process of one host is blamed for what a rank on another host does."""
+
+    def of(host: str, *pids: int) -> ProcessTable:
+        return table(*(ProcessRow(pid=pid, ppid=7, command="python3 engine.py") for pid in pids), host=host)
+
+    def joined(host: str, pid: int, number: int) -> NcclComm:
+        return NcclComm(
+            origin=HERE, host=host, pid=pid, comm="0x1", comm_id="0xa", comm_rank=number, nranks=3, event="init_start"
+        )
+
+    made = picture(of("a", 20, 21), of("b", *(there or (31,))), joined("a", 20, 0), joined("b", 31, 2))
+    placed = processes(made)
+
+    assert {key: rank for key, rank in placed.items() if key not in {("a", 20), ("b", 31)}} == named
 
 
 def test_a_host_without_any_engine_lost_all_its_ranks() -> None:
