@@ -4,6 +4,7 @@ The log of notices on the bus is the queue; how far each place has been told is 
 neither repeats nor loses one. Addresses are secrets: they are read from files and never logged.
 """
 
+import contextlib
 import html
 import json
 import queue
@@ -113,7 +114,8 @@ class Notifier:
     def close(self) -> None:
         """Send what is queued, as long as that takes a few seconds."""
         if self._thread is not None:
-            self._jobs.put(None)
+            with contextlib.suppress(queue.Full):
+                self._jobs.put_nowait(None)
             self._thread.join(timeout=TRY_S)
         self._stop.set()
 
@@ -130,7 +132,7 @@ class Notifier:
                 self._thread.start()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while not self._stop.is_set() and (job := self._jobs.get()) is not None:
             place, told = job
             self._send(place, told)
 

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from sentinel.bus.memory import MemoryBus
 from sentinel.coordinator.names import NOTICES
-from sentinel.coordinator.notices import Notifier, alertmanager, post
+from sentinel.coordinator.notices import QUEUE_MAX, Notifier, alertmanager, post
 from sentinel.groups import Coordinator, Notify
 from sentinel.model.cluster import Severity, Told
 
@@ -120,6 +120,21 @@ def test_retries_are_bounded_and_secrets_stay_out_of_the_log(place: Place, tmp_p
 
     assert place.asked == 3 and notifier.failed == 1
     assert "sEcReT" not in repr(logs) and any(log["event"] == "notice_not_sent" for log in logs)
+
+
+def test_a_receiver_that_is_away_does_not_keep_the_process_from_ending(place: Place, tmp_path: Path) -> None:
+    """False: with a full queue a stopped agent hangs until systemd kills it, in the middle of what else it closes."""
+    place.refuse = 10_000
+    bus = MemoryBus()
+    where = Notify(kind="webhook", url_file=address(place, tmp_path))
+    notifier = Notifier(bus, Coordinator(notify=(where,)), backoff_s=3600.0)
+    for number in range(QUEUE_MAX + 10):
+        put(bus, told(f"{number}"))
+    while notifier.failed == 0:
+        notifier.turn(0.0)
+    notifier.close()
+
+    assert place.asked == 1
 
 
 def test_a_redirect_is_not_followed(place: Place, tmp_path: Path) -> None:
