@@ -30,6 +30,8 @@ from sentinel.model.group import GroupSpec
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """Names of groups and hosts: they are parts of slot names and command ids."""
 STORE_MARGIN = 1.15
+DELAY_MAX_S = 604_800
+HEARTBEAT_MIN_S = 1.0
 
 
 class GroupError(Exception):
@@ -213,8 +215,8 @@ def _check_policy(policy: Limits) -> None:
 
 def _check_delays(delays: Delays) -> None:
     for name in delays.__struct_fields__:
-        if not getattr(delays, name) > 0:
-            raise GroupError(f"delays.{name} must be above 0")
+        if not 0 < getattr(delays, name) <= DELAY_MAX_S:
+            raise GroupError(f"delays.{name} must be above 0 and at most {DELAY_MAX_S} s, a week")
     if delays.silent_s < delays.late_s:
         raise GroupError("delays.silent_s is below delays.late_s: a host would be unknown before it is late")
 
@@ -222,6 +224,8 @@ def _check_delays(delays: Delays) -> None:
 def _check_api(coordinator: Coordinator) -> None:
     if bool(coordinator.certificate_file) != bool(coordinator.key_file):
         raise GroupError("coordinator.certificate_file and coordinator.key_file belong together; set both or none")
+    if not coordinator.heartbeat_every_s >= HEARTBEAT_MIN_S:
+        raise GroupError(f"coordinator.heartbeat_every_s must be at least {HEARTBEAT_MIN_S:g} s")
     if not coordinator.listen:
         return
     try:

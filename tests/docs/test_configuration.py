@@ -75,6 +75,8 @@ def test_the_check_covers_groups_and_says_where_each_value_came_from(
         ("groups: {a: {supervisor: {kind: systemd}}}", "groups.a.supervisor.unit is needed"),
         ("delays: {late_s: 100}", "delays.silent_s is below delays.late_s"),
         ("delays: {stop_s: 0}", "delays.stop_s must be above 0"),
+        ("delays: {start_s: 1.0e+9}", "at most 604800 s"),
+        ("coordinator: {heartbeat_every_s: 0}", "heartbeat_every_s must be at least 1 s"),
         ("policy: {hold_s: -1}", "policy.hold_s must not be below 0"),
         ("policy: {backoff_s: [0, .nan]}", "policy.backoff_s must not be below 0"),
         ("policy: {mode: yes}", "policy.mode"),
