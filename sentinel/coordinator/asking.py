@@ -4,9 +4,9 @@ import threading
 
 import msgspec
 
-from sentinel.bus.bus import Bus, BusError
+from sentinel.bus.bus import Bus, BusError, bounded
 from sentinel.coordinator.names import ANSWERS, NOTICES, ORDERS, STATE
-from sentinel.coordinator.wire import read
+from sentinel.coordinator.wire import ORDER_BYTES_MAX, read
 from sentinel.model.cluster import Answered, ClusterState, Order, Told
 from sentinel.plumbing.clock import Clock
 
@@ -16,7 +16,9 @@ POLL_S = 0.1
 
 def ask(bus: Bus, order: Order, clock: Clock) -> Answered | None:
     """Give an order; None when nobody answered in time, when it may still be obeyed. Raises BusError."""
-    newest = bus.append(ORDERS, msgspec.json.encode(order), order.id)
+    data = msgspec.json.encode(order)
+    bounded("an order", data, ORDER_BYTES_MAX)
+    newest = bus.append(ORDERS, data, order.id)
     waiting, until_s = threading.Event(), clock.now().mono_s + ANSWER_S
     while clock.now().mono_s < until_s:
         for record in bus.follow(ANSWERS, newest, limit=4096):

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sentinel.bus.bus import Bus, BusDown, Conflict, Presence, Slot, TooLarge
+from sentinel.bus.bus import RECORD_BYTES_MAX, Bus, BusDown, Conflict, Presence, Slot, TooLarge
 from sentinel.coordinator.names import ACKS, ANSWERS, LEASE, NOTICES, ORDERS, STATE, command_slot
-from sentinel.coordinator.wire import read
+from sentinel.coordinator.wire import ORDER_BYTES_MAX, read
 from sentinel.core.cluster import ClusterCore
 from sentinel.core.lease import LeaseWatch, next_epoch
 from sentinel.core.rules import Rule
@@ -40,6 +40,8 @@ from sentinel.model.stamp import Stamp
 
 PENDING_MAX = 1_000
 IDLE_SAVE_S = 60.0
+WORDS_MAX = 8_000
+"""Characters of a notice that would not fit into a record."""
 HolderGone = Callable[[str], bool]
 Listener = Callable[[Stamp, AnyClusterEffect], None]
 
@@ -183,7 +185,7 @@ class Leader:
                 self._give(core, Acked(at=now, ack=ack))
             self._after[ACKS] = record.number
         for record in self.bus.follow(ORDERS, self._after[ORDERS]):
-            if (order := read(record.data, Order)) is not None:
+            if len(record.data) <= ORDER_BYTES_MAX and (order := read(record.data, Order)) is not None:
                 stale = record.number <= self._orders_before
                 self._give(core, Ordered(at=now, order=order, number=record.number, stale=stale))
             self._after[ORDERS] = record.number
@@ -197,7 +199,7 @@ class Leader:
         """Notices, the state, then everything that reaches others. What fails with the bus is tried again in order."""
         for effect in self._pending:
             if isinstance(effect, Told):
-                self.bus.append(NOTICES, msgspec.json.encode(effect), effect.key)
+                self.bus.append(NOTICES, _notice(effect), effect.key)
         self._save(now, core)
         while self._pending:
             effect = self._pending[0]
@@ -260,6 +262,14 @@ def _reports(present: Mapping[str, Presence]) -> dict[str, HostReport]:
         if report is not None and report.host == host:
             found[host] = report
     return found
+
+
+def _notice(told: Told) -> bytes:
+    """The record of a notice; a verdict that does not fit into one is left out, and its summary is in the words."""
+    data = msgspec.json.encode(told)
+    if len(data) > RECORD_BYTES_MAX:
+        data = msgspec.json.encode(msgspec.structs.replace(told, verdict=None, words=told.words[:WORDS_MAX]))
+    return data
 
 
 def _lease(slot: Slot) -> Lease:

@@ -8,6 +8,8 @@ from typing import TypeVar
 import msgspec
 
 T = TypeVar("T")
+ORDER_BYTES_MAX = 20 << 10
+"""An order: its answer and the notice of it repeat its words, and have to fit into a record each."""
 
 
 def read(data: bytes, kind: type[T]) -> T | None:
