@@ -183,8 +183,16 @@ class Asking(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """It begins."""
         super().connection_made(transport)
-        self.loop.call_later(ASK_S, self._has_asked)
-        self.loop.call_later(LIFE_S, transport.abort)
+        self._limits = (
+            self.loop.call_later(ASK_S, self._has_asked),
+            self.loop.call_later(LIFE_S, transport.abort),
+        )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over; what is left of its limits must not keep it in memory."""
+        for limit in self._limits:
+            limit.cancel()
+        super().connection_lost(exc)
 
     def _has_asked(self) -> None:
         if self.cycle is None:
