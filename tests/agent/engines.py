@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sentinel.agent.discovery import Discovery
+from sentinel.agent.discovery import NAME_MARK, Discovery
 from sentinel.model.engine import Engine
 from sentinel.testing.rehearsal.shared import Shared
 from tests.agent.targets import eventually
+
+NAME = f"tests-{os.getpid()}"
+"""The engines of this process of tests; an agent of another one leaves them alone."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def rehearsal(folder: Path, ranks: int = 2, *options: str, running: int = 4) -> 
     argv = [sys.executable, "-m", "sentinel.testing.rehearsal", "--role", "launcher", "--ranks", str(ranks)]
     argv += ["--folder", str(folder), "--step-s", "0.005", *options]
     with (folder / "engine.log").open("ab") as log:
-        environ = {**os.environ, "NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p")}
+        environ = {**os.environ, NAME_MARK: NAME, "NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p")}
         launcher = subprocess.Popen(argv, stderr=log, env=environ, start_new_session=True)
     engine = Rehearsal(launcher, folder)
     try:

@@ -14,6 +14,7 @@ from sentinel.agent import status
 from sentinel.agent.status import EngineStatus, Status
 from sentinel.model.effect import AnyEffect
 from sentinel.record.journal import entries
+from tests.agent.engines import NAME
 from tests.agent.targets import eventually, now
 
 SCALE = "10"
@@ -53,13 +54,17 @@ class Watcher:
 
 
 @contextlib.contextmanager
-def watcher(state: Path, prefix: Sequence[str] = (), **environ: str) -> Iterator[Watcher]:
-    """`sentinel watch` on `state`; killed when the block is left."""
+def watcher(state: Path, prefix: Sequence[str] = (), *, sees_names: bool = True, **environ: str) -> Iterator[Watcher]:
+    """`sentinel watch` on `state`; killed when the block is left. It looks at engines of this process of tests alone.
+
+    `sees_names` False: it has no right to read them, and looks at every engine of the host.
+    """
     state.mkdir(parents=True, exist_ok=True)
+    only = ["--only-named", NAME] if sees_names else []
     settings = {"SENTINEL_TIMING_TIME_SCALE": SCALE, **SLACK, **environ}
     with (state / "agent.log").open("ab") as log:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "sentinel", "watch", "--state", str(state)],
+            [*prefix, sys.executable, "-m", "sentinel", "watch", *only, "--state", str(state)],
             stdout=log, stderr=log, env={**os.environ, **settings}, start_new_session=True,
         )  # fmt: skip
     try:
