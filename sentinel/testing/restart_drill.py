@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,11 +18,12 @@ from sentinel.agent.procfs import still_same
 from sentinel.config import Config, Folders, Metrics, Timing
 from sentinel.coordinator.embed import Coordinated, coordinating
 from sentinel.coordinator.names import ACKS, NOTICES
+from sentinel.coordinator.worker import matching
 from sentinel.core.rules import Rule
 from sentinel.groups import Coordination, Coordinator, Group, Supervisor
 from sentinel.model.cluster import Limits, Told
 from sentinel.model.effect import AnyEffect, StartCapture, WriteBundle
-from sentinel.model.engine import ProcessId
+from sentinel.model.engine import Engine, ProcessId
 from sentinel.model.group import Ack
 from sentinel.model.stamp import Stamp
 from sentinel.plumbing.clock import Clock
@@ -86,7 +88,8 @@ class RestartDrill:
         port = free_port()
         with self._engine(port) as first:
             self._first_pid = first.pid
-            loop, found = self._agent(), self._coordination(port)
+            found = self._coordination(port)
+            loop = self._agent(found.groups[GROUP])
             agent = threading.Thread(target=loop.run, name="agent", daemon=True)
             agent.start()
             try:
@@ -125,11 +128,12 @@ class RestartDrill:
     def _home(self) -> Path:
         return self._engines() / (self._engines() / "current").read_text()
 
-    def _agent(self) -> AgentLoop:
+    def _agent(self, group: Group) -> AgentLoop:
         scale = self.time_scale
         timing = Timing(time_scale=scale, capture_budget_s=20.0 * min(1.0, scale))
-        folders = Folders(state=str(self.folder / "agent"))
-        loop = AgentLoop(Config(timing=timing, folders=folders, metrics=Metrics(listen="")), self.rules, self.clock)
+        config = Config(timing=timing, folders=Folders(state=str(self.folder / "agent")), metrics=Metrics(listen=""))
+        # With clocks divided, any other engine of this host would look slow and have its stacks taken.
+        loop = AgentLoop(config, self.rules, self.clock, only=partial(_is_of, group))
         loop.listeners.append(self._hear)
         return loop
 
@@ -141,7 +145,7 @@ class RestartDrill:
         return Coordination(groups={GROUP: group}, policy=self.limits, coordinator=Coordinator(host=HOST))
 
     def _hear(self, at: Stamp, effect: AnyEffect) -> None:
-        # Other engines of this host are watched too, and are none of the drill's business.
+        # The next life of the engine is watched too; the timeline is about the first.
         if effect.engine.split(":")[1] == str(self._first_pid):
             with self._lock:
                 self._effects.append((at, effect))
@@ -241,6 +245,10 @@ class RestartDrill:
             yield "the frozen engine still runs"
         if sum(relaunches.values()) != 1:
             yield f"wanted one relaunch, counted {relaunches}"
+
+
+def _is_of(group: Group, engine: Engine) -> bool:
+    return bool(matching(group, (engine,)))
 
 
 def added_s(verdict_s: float | None, held_s: float, stopped_s: float | None) -> float | None:
