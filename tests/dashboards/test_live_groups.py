@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sentinel.agent.discovery import NAME_MARK
 from sentinel.testing.life import ask
 from sentinel.testing.ports import free_port
 from sentinel.testing.rehearsal.shared import Shared
+from tests.agent.engines import NAME
 from tests.agent.targets import eventually
 from tests.dashboards.test_live import NEEDED, Monitoring, monitoring, own_queries
 
@@ -34,7 +36,7 @@ WITHIN_S = 150.0
 @contextlib.contextmanager
 def engine(folder: Path, start: tuple[str, ...], stop: tuple[str, ...]) -> Iterator[None]:
     """The group's engine, with clients on every incarnation of it."""
-    subprocess.run(start, check=True, timeout=60)
+    subprocess.run(start, check=True, timeout=60, env={**os.environ, NAME_MARK: NAME})
     over = threading.Event()
 
     def call() -> None:
@@ -64,10 +66,10 @@ def sentinel(config: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 @contextlib.contextmanager
 def watch(config: Path, log: Path) -> Iterator[None]:
-    """`sentinel watch`, ended with the block."""
+    """`sentinel watch` of this test's engine, also of the one that it starts itself; ended with the block."""
     with log.open("ab") as file:
-        argv = [sys.executable, "-m", "sentinel", "watch", "--config", str(config)]
-        process = subprocess.Popen(argv, stdout=file, stderr=file, env={**os.environ})
+        argv = [sys.executable, "-m", "sentinel", "watch", "--only-named", NAME, "--config", str(config)]
+        process = subprocess.Popen(argv, stdout=file, stderr=file, env={**os.environ, NAME_MARK: NAME})
     try:
         yield
     finally:
