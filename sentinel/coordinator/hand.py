@@ -135,10 +135,15 @@ class Hand:
             self.actor.perform(command, self)
 
     def _finish(self, ack: Ack) -> None:
-        self.ledger.finish(ack)
-        self.fence.answers[ack.id] = ack
-        self.fence.begun.discard(ack.id)
-        self._say(ack)
+        """Note what came of a command and say it; what cannot be noted now is kept for the next turn."""
+        try:
+            self.ledger.finish(ack)
+            self.fence.answers[ack.id] = ack
+            self.fence.begun.discard(ack.id)
+            self._say(ack)
+        except (BusDown, LedgerError):
+            self._done.put(ack)
+            raise
 
     def _say(self, ack: Ack) -> None:
         if ack.id not in self._told:
