@@ -15,7 +15,7 @@ import msgspec
 from sentinel.bus.bus import Bus, BusDown
 from sentinel.coordinator.ledger import Ledger, LedgerError
 from sentinel.coordinator.names import ACKS, LEASE, command_slot
-from sentinel.coordinator.wire import read
+from sentinel.coordinator.wire import COMMAND_BYTES_MAX, read
 from sentinel.core.fence import LIVE_S, Answer, Fence, Ignore, Obey, malformed, wrong_incarnation
 from sentinel.model.group import Ack, Command, Lease
 
@@ -93,8 +93,10 @@ class Hand:
     def _commands(self) -> Iterable[Command]:
         for group in self.groups:
             slot = self.bus.read(command_slot(self.host, group))
+            if slot is None or len(slot.data) > COMMAND_BYTES_MAX:
+                continue
             # What cannot be read, or is meant for another group, is not obeyed.
-            if slot is not None and (command := read(slot.data, Command)) is not None and command.group == group:
+            if (command := read(slot.data, Command)) is not None and command.group == group:
                 yield command
 
     def _consider(self, now_s: float, command: Command) -> None:

@@ -10,6 +10,8 @@ import msgspec
 T = TypeVar("T")
 ORDER_BYTES_MAX = 20 << 10
 """An order: its answer and the notice of it repeat its words, and have to fit into a record each."""
+COMMAND_BYTES_MAX = 16 << 10
+"""A command: its acknowledgement repeats its name."""
 
 
 def read(data: bytes, kind: type[T]) -> T | None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import msgspec
 
+from sentinel.bus.bus import RECORD_BYTES_MAX
 from sentinel.bus.memory import MemoryBus
 from sentinel.coordinator.hand import Hand
-from sentinel.coordinator.ledger import DiskLedger
+from sentinel.coordinator.ledger import DiskLedger, MemoryLedger
 from sentinel.coordinator.names import ACKS, LEASE, command_slot
 from sentinel.model.group import Ack, Command, Lease
 
@@ -34,6 +35,22 @@ class Deeds:
     def perform(self, command: Command, hand: Hand) -> None:
         del hand
         self.asked.append(command)
+
+
+def test_a_command_whose_answer_would_fit_into_no_record_leaves_the_host_listening() -> None:
+    """False: one record in one slot ends the thread that coordinates, and no group of the host is brought back."""
+    bus, deeds = MemoryBus(), Deeds()
+    hand = Hand("one", ("other", "chat"), bus, MemoryLedger(), deeds)
+    absurd = msgspec.structs.replace(STOP, id="x" * RECORD_BYTES_MAX, group="other", incarnation="b")
+    for command in (absurd, STOP):
+        bus.write(command_slot("one", command.group), msgspec.json.encode(command), 0)
+    for beat in (1, 2):
+        known = bus.read(LEASE)
+        lease = msgspec.json.encode(Lease(holder="x", epoch=1, beat=beat))
+        bus.write(LEASE, lease, 0 if known is None else known.revision)
+        hand.turn(float(beat))
+
+    assert deeds.asked == [STOP]
 
 
 def test_what_cannot_be_noted_now_is_noted_and_said_later(tmp_path: Path) -> None:
