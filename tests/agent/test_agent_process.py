@@ -115,8 +115,7 @@ def test_an_agent_without_rights_still_detects_and_says_what_is_missing(tmp_path
     state = tmp_path / "state"
     prefix = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
     port = str(free_port())
-    blind = watcher(state, prefix, sees_names=False)
-    with rehearsal(tmp_path / "engine", 2, "--port", port) as engine, blind as agent:
+    with rehearsal(tmp_path / "engine", 2, "--port", port) as engine, watcher(state, prefix, ()) as agent:
         root = engine.launcher.pid
         # Without rights the log's place is unknown too; the metrics page is all that tells of work.
         watching(agent, root)

@@ -54,13 +54,14 @@ class Watcher:
 
 
 @contextlib.contextmanager
-def watcher(state: Path, prefix: Sequence[str] = (), *, sees_names: bool = True, **environ: str) -> Iterator[Watcher]:
+def watcher(
+    state: Path, prefix: Sequence[str] = (), only: Sequence[str] = ("--only-named", NAME), /, **environ: str
+) -> Iterator[Watcher]:
     """`sentinel watch` on `state`; killed when the block is left. It looks at engines of this process of tests alone.
 
-    `sees_names` False: it has no right to read them, and looks at every engine of the host.
+    `only` is empty for one without the right to read names, which looks at every engine of the host.
     """
     state.mkdir(parents=True, exist_ok=True)
-    only = ["--only-named", NAME] if sees_names else []
     settings = {"SENTINEL_TIMING_TIME_SCALE": SCALE, **SLACK, **environ}
     with (state / "agent.log").open("ab") as log:
         process = subprocess.Popen(
