@@ -103,7 +103,7 @@ def test_two_samples_in_one_file_stay_two() -> None:
 
 
 def test_cgroup_files_are_read_with_their_names() -> None:
-    """False: OOM kills counted by a cgroup would be numbers without a name, or no limit a number that JSON cannot hold."""
+    """False: OOM kills counted by a cgroup would be numbers without a name, or no limit one that JSON cannot hold."""
     text = "$ cat memory.max\nmax\n$ cat memory.events\noom 2\noom_kill 1\n$ cat cgroup.freeze\n1\n"
 
     seen = of(DeviceCounters, read(host_counters.PARSER, text))[0]
