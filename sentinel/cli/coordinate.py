@@ -1,7 +1,6 @@
 """`sentinel coordinate`: lead the groups of this box from a process of its own, beside the agent."""
 
 import faulthandler
-import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from sentinel.groups import GroupError, load_coordination
 from sentinel.plumbing.clock import SystemClock
 from sentinel.plumbing.logs import set_up
 from sentinel.plumbing.notify import notify
+from sentinel.plumbing.stopping import stop_on_signals
 from sentinel.rulebook import RuleError, load_rules
 
 UNAVAILABLE = 4
@@ -45,8 +45,7 @@ def command(path: Path | None, state: Path | None) -> int:
     except BusDown as error:
         click.echo(str(error), err=True)
         sys.exit(UNAVAILABLE)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: alone.stop.set())
+    stop_on_signals(alone.stop)
     with page_of(alone, config, groups):
         notify(READY=1, STATUS="standing by")
         alone.run()

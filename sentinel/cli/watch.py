@@ -1,7 +1,6 @@
 """`sentinel watch`: watch the engines of this host, capture before they kill themselves, judge."""
 
 import faulthandler
-import signal
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from sentinel.groups import GroupError, load_coordination
 from sentinel.plumbing.clock import SystemClock
 from sentinel.plumbing.logs import set_up
 from sentinel.plumbing.notify import notify
+from sentinel.plumbing.stopping import stop_on_signals
 from sentinel.record.journal import JournalError
 from sentinel.rulebook import RuleError, load_rules
 
@@ -37,8 +37,7 @@ def command(path: Path | None, state: Path | None, live: bool, only_named: str) 
         raise click.UsageError(str(error)) from error
     if only_named:
         loop.only = partial(is_named, name=only_named)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: loop.stop.set())
+    stop_on_signals(loop.stop)
     if live:
         from sentinel.agent.view import run_with_view  # a terminal view costs memory that a service must not pay
 

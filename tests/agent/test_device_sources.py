@@ -1,6 +1,7 @@
 """Disks, RDMA ports, the row store and the settings of processes, read from what the kernel or their owner shows."""
 
 import importlib.util
+import os
 import struct
 import sys
 from pathlib import Path
@@ -199,6 +200,22 @@ def test_the_page_is_read_whatever_its_owner_does(layout: ModuleType, tmp_path: 
 
     (seen,) = after
     assert isinstance(seen, StoreTelemetry) and (seen.mode, seen.pid) == ("ram", process.id.pid)
+
+
+def test_a_page_that_its_owner_cuts_is_not_read_any_more(layout: ModuleType, tmp_path: Path) -> None:
+    """If false, an engine that makes its page shorter ends the agent that watches it."""
+    with python(IDLE) as child:
+        process = EngineProcess(id=identity(child.pid), role="rank", title="rank", rank=0)
+        engine = Engine(key="e", adapter="packaged", root=process.id, processes=(process,))
+        page = Page(layout)
+        page.put("header", pid=child.pid, process_start_ticks=process.id.started_ticks, mode_current=2)
+        (tmp_path / "rank0").write_bytes(page.data)
+        source = StorePages(engine, tmp_path)
+        assert len(list(source.poll(at(0)))) == 1
+        os.truncate(tmp_path / "rank0", 100)
+
+        assert list(source.poll(at(10))) == []
+        source.close()
 
 
 def test_a_page_of_a_process_before_is_nobodys(layout: ModuleType, tmp_path: Path) -> None:

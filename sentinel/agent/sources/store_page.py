@@ -1,11 +1,10 @@
-"""The row store's telemetry pages of an engine's ranks: read-only maps that cannot block, whatever their owner does.
+"""The row store's telemetry pages of an engine's ranks, read from files in memory, whatever their owner does.
 
 A page is any file of the right size and first bytes in the engine's runtime folder: `--runtime-dir` of the launcher,
 `SENTINEL_ENGINE_RUNTIME` of its environment, or `/run/sentinel-engine`. It belongs to the rank whose pid and start time
 it names, also when that process is stopped or dead.
 """
 
-import mmap
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -37,7 +36,7 @@ class StorePages:
         self.engine = engine
         self._folder = folder
         self._folders: dict[ProcessId, Path] = {}
-        self._pages: dict[Path, tuple[mmap.mmap, EngineProcess, int]] = {}
+        self._pages: dict[Path, tuple[int, EngineProcess, int]] = {}
         self._look_due_s = 0.0
         self._tell_due_s = 0.0
 
@@ -49,17 +48,18 @@ class StorePages:
         if now.mono_s < self._tell_due_s:
             return
         self._tell_due_s = now.mono_s + TELL_EVERY_S
-        for path, (page, process, _) in self._pages.items():
+        for path, (fd, process, _) in self._pages.items():
+            page = _content(fd)
             # The store's clock; the agent's own also counts the time that the host slept.
-            seen = telemetry(bytes(page), Origin(str(path)), time.monotonic_ns())
+            seen = None if page is None else telemetry(page, Origin(str(path)), time.monotonic_ns())
             if seen is not None:
                 placed = msgspec.structs.replace(seen, at_s=now.wall_s, pid=process.id.pid, tags=process.tags)
                 yield Said(self.engine.key, placed)
 
     def close(self) -> None:
-        """Let go of the maps."""
-        for page, _, _ in self._pages.values():
-            page.close()
+        """Let go of the files."""
+        for fd, _, _ in self._pages.values():
+            os.close(fd)
         self._pages.clear()
 
     def _where(self) -> Iterable[Path]:
@@ -78,18 +78,21 @@ class StorePages:
         for path in paths:
             try:
                 known = path.stat()
-                mapped = self._pages.get(path)
-                if known.st_size != PAGE_BYTES or (mapped is not None and mapped[2] == known.st_ino):
+                held = self._pages.get(path)
+                if known.st_size != PAGE_BYTES or (held is not None and held[2] == known.st_ino):
                     continue
-                page = _map(path)
-            except (OSError, ValueError):
+                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:
                 continue
-            owner = owner_of(bytes(page))
+            page = _content(fd)
+            owner = None if page is None else owner_of(page)
             process = None if owner is None else owners.get(owner[1])
             if process is None:
-                page.close()
-            else:
-                self._pages[path] = (page, process, known.st_ino)
+                os.close(fd)
+                continue
+            if held is not None:
+                os.close(held[0])
+            self._pages[path] = (fd, process, known.st_ino)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -105,9 +108,10 @@ def _folder_of(root: ProcessId) -> Path:
     return FOLDER if given is None else Path(given)
 
 
-def _map(path: Path) -> mmap.mmap:
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _content(fd: int) -> bytes | None:
+    """The whole page; None when there is none any more. A map of a file that its owner cuts would end the agent."""
     try:
-        return mmap.mmap(fd, PAGE_BYTES, prot=mmap.PROT_READ)
-    finally:
-        os.close(fd)
+        content = os.pread(fd, PAGE_BYTES, 0)
+    except OSError:
+        return None
+    return content if len(content) == PAGE_BYTES else None
