@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from sentinel.agent import ladder, procfs, ras, readiness, status
-from sentinel.agent.helper import HELPER
+from sentinel.agent.helper import HELPER, KERNEL_STACKS, Helper
 from sentinel.config import Config
 from sentinel.deploy.hazards import containers
 from sentinel.model.stamp import Stamp
@@ -119,17 +119,20 @@ def _ptrace(case: Case) -> Iterator[Finding]:
 
 def _helper(case: Case) -> Iterator[Finding]:
     del case
-    if not HELPER.path.exists():
-        fix = "sentinel install, or run the agent with CAP_SYS_PTRACE"
-        yield Finding(check="helper", state="skip", says=f"{HELPER.path} does not exist", fix=fix)
-        return
+    yield _service("helper", HELPER, "threads", "sentinel install, or run the agent with CAP_SYS_PTRACE")
+    yield _service("kernel stacks", KERNEL_STACKS, "kernel_stacks", "optional: sentinel install --kernel-stacks")
+
+
+def _service(check: str, service: Helper, verb: str, install: str) -> Finding:
+    """Whether a privileged service answers about this very process, be it with a refusal by policy."""
+    if not service.path.exists():
+        return Finding(check=check, state="skip", says=f"{service.path} does not exist", fix=install)
     me = procfs.identity(os.getpid())
-    told = HELPER.ask("threads", None if me is None else me[0])
-    answers = bool(told.data) or "control group" in told.why
-    yield Finding(
-        check="helper", state="ok" if answers else "fail", says="answers" if answers else told.why,
-        fix="" if answers else "run as root or as the user sentinel; journalctl -u 'sentinel-helper@*' says why",
-    )  # fmt: skip
+    told = service.ask(verb, None if me is None else me[0])
+    if told.data or "control group" in told.why:
+        return Finding(check=check, state="ok", says="answers")
+    fix = f"run as root or as the user sentinel; journalctl -u '{service.path.stem}@*' says why"
+    return Finding(check=check, state="fail", says=told.why, fix=fix)
 
 
 def _clock(case: Case) -> Iterator[Finding]:
