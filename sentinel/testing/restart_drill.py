@@ -30,7 +30,7 @@ from sentinel.plumbing.clock import Clock
 from sentinel.plumbing.subprocesses import run_bounded
 from sentinel.testing.life import ask
 from sentinel.testing.ports import free_port
-from sentinel.testing.rehearsal.shared import Shared
+from sentinel.testing.rehearsal.clients import coming_back
 
 NAME = "restart"
 ABOUT = "a rank deadlocks; the coordinator captures, stops, starts, and sees the next token"
@@ -93,7 +93,7 @@ class RestartDrill:
             agent = threading.Thread(target=loop.run, name="agent", daemon=True)
             agent.start()
             try:
-                with coordinating(loop, found, self.rules) as together, self._clients():
+                with coordinating(loop, found, self.rules) as together, coming_back(self._engines(), CLIENTS):
                     assert together is not None, "the bus of the drill cannot be opened"
                     self._warm_up(together)
                     fault_at = self.clock.now()
@@ -149,28 +149,6 @@ class RestartDrill:
         if effect.engine.split(":")[1] == str(self._first_pid):
             with self._lock:
                 self._effects.append((at, effect))
-
-    @contextlib.contextmanager
-    def _clients(self) -> Iterator[None]:
-        """Clients that come back: whenever an engine is up, requests run on it."""
-        over = threading.Event()
-
-        def call() -> None:
-            served: set[Path] = set()
-            while not over.wait(POLL_S):
-                home = self._home()
-                log = home / "engine.log"
-                if home not in served and log.exists() and "fired up" in log.read_text(errors="replace"):
-                    Shared(home / "shared").put("running", CLIENTS)
-                    served.add(home)
-
-        thread = threading.Thread(target=call, name="clients", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join(timeout=5.0)
 
     def _warm_up(self, together: Coordinated) -> None:
         """Until the engine decodes, the agent knows its pace, the coordinator leads and trusts its witnesses."""
@@ -283,8 +261,11 @@ def _first_line(told: Told) -> str:
 
 
 def _ack_words(ack: Ack) -> str:
-    checks = ", ".join(
-        f"{name} {'yes' if well else 'no' if well is False else 'unknown'}" for name, well in ack.checks.items()
-    )
     step = ack.id.split("/")[-2]
-    return " ".join(filter(None, [f"{step} on {ack.host}: {ack.outcome}", checks and f"({checks})", ack.why]))
+    return " ".join(filter(None, [f"{step} on {ack.host}: {ack.outcome}", checked(ack), ack.why]))
+
+
+def checked(ack: Ack) -> str:
+    """What a step's proof looked at, in brackets; empty for a step that proves nothing."""
+    found = (f"{name} {'yes' if well else 'no' if well is False else 'unknown'}" for name, well in ack.checks.items())
+    return f"({', '.join(found)})" if ack.checks else ""

@@ -13,7 +13,8 @@ from sentinel.testing.rehearsal.shared import Shared
 Act = Callable[[Path, int], None]
 
 
-def _nothing(folder: Path, launcher: int) -> None:
+def nothing(folder: Path, launcher: int) -> None:
+    """Leave the engine as it is."""
     del folder, launcher
 
 
@@ -29,7 +30,7 @@ class Scenario:
     inject: Act
     classes: tuple[str, ...] = ()
     culprits: tuple[int, ...] | None = None
-    undo: Act = _nothing
+    undo: Act = nothing
     tells: Callable[[], str] | None = None
     ranks: int = 3
     watch_s: float = 120.0

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import yaml
 from sentinel.agent.discovery import NAME_MARK
 from sentinel.testing.life import ask
 from sentinel.testing.ports import free_port
-from sentinel.testing.rehearsal.shared import Shared
+from sentinel.testing.rehearsal.clients import coming_back
 from tests.agent.engines import NAME
 from tests.agent.targets import eventually
 from tests.dashboards.test_live import NEEDED, Monitoring, monitoring, own_queries
@@ -37,24 +36,10 @@ WITHIN_S = 150.0
 def engine(folder: Path, start: tuple[str, ...], stop: tuple[str, ...]) -> Iterator[None]:
     """The group's engine, with clients on every incarnation of it."""
     subprocess.run(start, check=True, timeout=60, env={**os.environ, NAME_MARK: NAME})
-    over = threading.Event()
-
-    def call() -> None:
-        served: set[Path] = set()
-        while not over.wait(0.05):
-            home = folder / (folder / "current").read_text()
-            log = home / "engine.log"
-            if home not in served and log.exists() and "fired up" in log.read_text(errors="replace"):
-                Shared(home / "shared").put("running", 8)
-                served.add(home)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
     try:
-        yield
+        with coming_back(folder, 8):
+            yield
     finally:
-        over.set()
-        thread.join(timeout=5.0)
         subprocess.run(stop, check=False, timeout=60)
 
 

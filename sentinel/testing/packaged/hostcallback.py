@@ -6,8 +6,6 @@ watchdog kills, and name the rank.
 """
 
 import sys
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,21 +17,17 @@ from sentinel.plumbing.clock import Clock
 from sentinel.plumbing.subprocesses import run_bounded
 from sentinel.testing.drill import BUNDLE_S, Outcome, outcome_of
 from sentinel.testing.packaged.engine import WATCHDOG_S, PackagedEngine
-from sentinel.testing.packaged.watching import Watch, timing
-from sentinel.testing.scenarios import Scenario
+from sentinel.testing.packaged.watching import Watch, timing, wait_for
+from sentinel.testing.scenarios import Scenario, nothing
 
 WARM_S, VERDICT_S, REPORT_S = 120.0, 150.0, 60.0
 POLL_S = 0.1
 
 
-def _given_elsewhere(folder: Path, launcher: int) -> None:
-    del folder, launcher
-
-
 SCENARIO = Scenario(
     name="hostcallback",
     about="reads of rank 1's row store hang in the packaged engine (needs `make engine`)",
-    inject=_given_elsewhere,
+    inject=nothing,
     classes=("hang.host_callback",),
     culprits=(1,),
     ranks=2,
@@ -62,8 +56,8 @@ class HostCallbackDrill:
             self._warm_up(watch, seen, met)
             fault_s = self.clock.now().mono_s
             engine.stall_reads()
-            self._until(VERDICT_S, lambda: self._is_judged(watch, seen))
-            self._until(BUNDLE_S, lambda: watch.bundle(seen.root.pid) is not None)
+            wait_for(self.clock, VERDICT_S, lambda: self._is_judged(watch, seen), POLL_S)
+            wait_for(self.clock, BUNDLE_S, lambda: watch.bundle(seen.root.pid) is not None, POLL_S)
             bundle = watch.bundle(seen.root.pid)
         events = [(round(at_s - fault_s, 3), effect) for at_s, effect in watch.effects() if effect.engine == seen.key]
         outcome = outcome_of(SCENARIO, self.time_scale, events, "" if bundle is None else str(bundle))
@@ -73,24 +67,14 @@ class HostCallbackDrill:
         """Until tokens arrive at clients and the agent knows the engine's pace."""
 
         def warm() -> bool:
-            known = watch.engine(seen.root.pid, self.clock)
-            paced = known is not None and known.serving == "working" and known.interval_s is not None
-            return paced and " token" in met.read_text()
+            return watch.is_at_work(seen.root.pid, self.clock) and " token" in met.read_text()
 
-        if not self._until(WARM_S, warm):
+        if not wait_for(self.clock, WARM_S, warm, POLL_S):
             raise RuntimeError(f"the agent did not see the engine at work: {watch.said}")
 
     def _is_judged(self, watch: Watch, seen: Engine) -> bool:
         kinds = {type(effect) for _, effect in watch.effects() if effect.engine == seen.key}
         return {WriteBundle, Judged} <= kinds
-
-    def _until(self, within_s: float, happened: Callable[[], bool]) -> bool:
-        until_s, waiting = self.clock.now().mono_s + within_s, threading.Event()
-        while not happened():
-            if self.clock.now().mono_s > until_s:
-                return False
-            waiting.wait(POLL_S)
-        return True
 
     def _reported(self, outcome: Outcome) -> Outcome:
         """With the HTML report of the bundle; one that cannot be written is a complaint."""

@@ -23,7 +23,7 @@ from sentinel.testing.packaged.expectations import Seen, complaints
 from sentinel.testing.packaged.namespaces import if_possible
 from sentinel.testing.packaged.scene import GROUP, HOLD_S, SCAN_S, Scene, tokens_after
 from sentinel.testing.packaged.variants import PLAIN, Variant
-from sentinel.testing.restart_drill import added_s
+from sentinel.testing.restart_drill import added_s, checked
 
 NAME = "rowstore"
 ABOUT = "reads of the packaged engine's row store hang; it is captured, judged, stopped and started in RAM mode"
@@ -225,8 +225,5 @@ class RowstoreDrill:
 
 
 def _ack_words(ack: Ack) -> str:
-    checks = ", ".join(
-        f"{name} {'yes' if well else 'no' if well is False else 'unknown'}" for name, well in ack.checks.items()
-    )
     took = f"after {ack.took_s:.1f} s" if ack.took_s else ""
-    return " ".join(filter(None, [f"{ack.id.split('/')[-2]} {ack.outcome}", took, checks and f"({checks})", ack.why]))
+    return " ".join(filter(None, [f"{ack.id.split('/')[-2]} {ack.outcome}", took, checked(ack), ack.why]))

@@ -7,7 +7,6 @@ program of the box could.
 import contextlib
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from sentinel.plumbing.subprocesses import run_bounded
 from sentinel.testing.packaged.engine import PackagedEngine
 from sentinel.testing.packaged.namespaces import inside
 from sentinel.testing.packaged.variants import Variant
-from sentinel.testing.packaged.watching import Service, Watch, timing
+from sentinel.testing.packaged.watching import Service, Watch, timing, wait_for
 
 GROUP, HOST = "drill", "here"
 HOLD_S = 60.0
@@ -152,16 +151,15 @@ class Scene:
 
     def until(self, within_s: float, happened: Callable[[], bool], why: str = "", *, every_s: float = POLL_S) -> bool:
         """Look until something happened. Raises RuntimeError with `why`, when it is given, after that time."""
-        until_s, waiting = self.clock.now().mono_s + within_s, threading.Event()
-        while True:
+
+        def seen() -> bool:
             self.look()
-            if happened():
-                return True
-            if self.clock.now().mono_s > until_s:
-                if why:
-                    raise RuntimeError(f"{why} within {within_s:g} s: {self.agent.said}")
-                return False
-            waiting.wait(every_s)
+            return happened()
+
+        came = wait_for(self.clock, within_s, seen, every_s)
+        if why and not came:
+            raise RuntimeError(f"{why} within {within_s:g} s: {self.agent.said}")
+        return came
 
     def leader(self) -> str:
         """Who holds the lease; empty for nobody."""
@@ -202,9 +200,7 @@ class Scene:
 
     def warm(self, seen: Engine) -> bool:
         """Whether the agent sees this engine work, at a pace that it knows, and somebody coordinates."""
-        known = self.agent.engine(seen.root.pid, self.clock)
-        paced = known is not None and known.serving == "working" and known.interval_s is not None
-        return paced and bool(self.leader())
+        return self.agent.is_at_work(seen.root.pid, self.clock) and bool(self.leader())
 
 
 def tokens_after(met: Path, after_s: float) -> float | None:

@@ -10,12 +10,13 @@ import contextlib
 import http.client
 import json
 import os
-import signal
 import sys
 import threading
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from sentinel.plumbing.stopping import stop_on_signals
 
 PAUSE_S = 2.0
 AGAIN_S = 0.2
@@ -96,7 +97,7 @@ def main() -> int:
     if sys.argv[2] == "--fault":
         return switch_fault(sys.argv[1], sys.argv[3])
     clients = Clients(sys.argv[1], Path(sys.argv[2]))
-    signal.signal(signal.SIGTERM, lambda *_: clients.over.set())
+    stop_on_signals(clients.over)
     clients.run(int(sys.argv[3]))
     return 0
 

@@ -4,7 +4,8 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,16 @@ CAPTURE_BUDGET_S = 20.0
 def timing(time_scale: float) -> dict[str, Any]:
     """The `timing` section of a drill. Tools need the time that they need, whatever the clocks are divided by."""
     return {} if time_scale == 1.0 else {"time_scale": time_scale, "capture_budget_s": CAPTURE_BUDGET_S * time_scale}
+
+
+def wait_for(clock: Clock, within_s: float, happened: Callable[[], bool], every_s: float) -> bool:
+    """Look until something happened, at least once and for this long at most; whether it did."""
+    until_s, waiting = clock.now().mono_s + within_s, threading.Event()
+    while not happened():
+        if clock.now().mono_s > until_s:
+            return False
+        waiting.wait(every_s)
+    return True
 
 
 @dataclass(slots=True)
@@ -119,6 +130,11 @@ class Watch(Service):
         seen = status.read(self.state, clock.now())
         engines = () if seen is None else seen.engines
         return next((engine for engine in engines if engine.key.split(":")[1] == str(root_pid)), None)
+
+    def is_at_work(self, root_pid: int, clock: Clock) -> bool:
+        """Whether it sees this engine work, at a pace that it knows."""
+        known = self.engine(root_pid, clock)
+        return known is not None and known.serving == "working" and known.interval_s is not None
 
     def bundle(self, root_pid: int) -> Path | None:
         """The bundle of an incident of that engine, once it is packed."""
