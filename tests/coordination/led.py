@@ -1,10 +1,14 @@
-"""A real leader over a bus in memory, with hosts that say what a test lets them say; every turn is one second."""
+"""Real leaders: one that answers orders, and one over a bus in memory whose hosts say what a test lets them say."""
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from sentinel.bus.bus import BusDown, Slot
+from sentinel.bus.embedded import EmbeddedBus
 from sentinel.bus.memory import MemoryBus
 from sentinel.coordinator.figures import ClusterFigures
 from sentinel.coordinator.leader import Leader
@@ -16,8 +20,33 @@ from sentinel.model.cluster import Limits, Order, OrderVerb
 from sentinel.model.group import Ack, AckOutcome, Command, EngineReport, GroupSpec, HostReport, StoreReport
 from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Verdict
+from sentinel.plumbing.clock import SystemClock
 from tests.coordination.cluster_world import CALLBACK, RULES
 from tests.metrics.scrapes import OPENMETRICS, Sample, samples, value
+
+WITHIN_S = 30.0
+
+
+@contextlib.contextmanager
+def answering(bus: EmbeddedBus) -> Iterator[None]:
+    """A coordinator in real time that answers orders while the block runs."""
+    over, leads, clock = threading.Event(), threading.Event(), SystemClock()
+    leader = Leader("me", bus, (), (GroupSpec(name="chat", hosts=("one",), acts=True),))
+
+    def lead() -> None:
+        while not over.wait(0.05):
+            leader.turn(clock.now())
+            if leader.core is not None:
+                leads.set()
+
+    thread = threading.Thread(target=lead, daemon=True)
+    thread.start()
+    assert leads.wait(WITHIN_S)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=WITHIN_S)
 
 
 class FlakyBus(MemoryBus):
@@ -34,7 +63,7 @@ class FlakyBus(MemoryBus):
 
 @dataclass(slots=True)
 class Led:
-    """Groups of one name each on the given hosts."""
+    """Groups of one name each on the given hosts; every turn is one second."""
 
     groups: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"chat": ("one",)})
     limits: Limits = field(default_factory=lambda: Limits(mode="auto", hold_s=10.0, young_s=0.0))

@@ -4,7 +4,6 @@ import http.client
 import json
 import socket
 import stat
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ import pytest
 
 from sentinel.bus.embedded import EmbeddedBus
 from sentinel.coordinator.api import Api, on_socket
-from sentinel.coordinator.leader import Leader
 from sentinel.coordinator.names import NOTICES
 from sentinel.model.cluster import Told
-from sentinel.model.group import GroupSpec
 from sentinel.plumbing.clock import SystemClock
+from tests.coordination.led import answering
 
 WITHIN_S = 30.0
 
@@ -59,25 +57,12 @@ class Client:
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     """An API over a bus whose coordinator turns."""
-    bus, clock, over, leads = EmbeddedBus(tmp_path / "bus"), SystemClock(), threading.Event(), threading.Event()
-    leader = Leader("me", bus, (), (GroupSpec(name="chat", hosts=("one",), acts=True),))
-
-    def lead() -> None:
-        while not over.wait(0.05):
-            leader.turn(clock.now())
-            if leader.core is not None:
-                leads.set()
-
-    thread = threading.Thread(target=lead, daemon=True)
-    thread.start()
-    assert leads.wait(WITHIN_S)
+    bus, clock = EmbeddedBus(tmp_path / "bus"), SystemClock()
     told = Told(what="verdict", key="k", severity="critical", words="<script>alert(1)</script>\x1b[2J", group="chat",
                 incident="chat-1.1")  # fmt: skip
     bus.append(NOTICES, msgspec.json.encode(told), told.key)
-    with on_socket(Api(bus, clock, "tester"), tmp_path / "api.sock"):
+    with answering(bus), on_socket(Api(bus, clock, "tester"), tmp_path / "api.sock"):
         yield Client(tmp_path / "api.sock")
-    over.set()
-    thread.join(timeout=WITHIN_S)
     bus.close()
 
 

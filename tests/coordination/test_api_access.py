@@ -7,7 +7,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +23,13 @@ from sentinel.coordinator.access import BAD_BURST, BAD_EVERY_S, FILE_BYTES_MAX, 
 from sentinel.coordinator.api import OPEN_MAX, Api, on_port
 from sentinel.coordinator.asking import notices
 from sentinel.coordinator.embed import coordinating
-from sentinel.coordinator.leader import Leader
 from sentinel.groups import Coordination, Coordinator, Group, GroupError, coordination
-from sentinel.model.group import GroupSpec
 from sentinel.plumbing.clock import Clock, SystemClock
 from sentinel.testing.ports import free_port
 from sentinel.testing.virtual import VirtualClock
 from tests.agent.targets import eventually
 from tests.coordination.cluster_world import RULES
+from tests.coordination.led import answering
 
 WITHIN_S = 30.0
 OPERATOR, VIEWER = "operator-" + "o" * 32, "viewer-" + "v" * 32
@@ -87,34 +85,12 @@ def served(folder: Path, clock: Clock, **settings: Any) -> Iterator[Client]:
     bus.close()
 
 
-@contextlib.contextmanager
-def led(bus: EmbeddedBus) -> Iterator[None]:
-    """A coordinator that answers orders."""
-    over, leads, clock = threading.Event(), threading.Event(), SystemClock()
-    leader = Leader("me", bus, (), (GroupSpec(name="chat", hosts=("one",), acts=True),))
-
-    def lead() -> None:
-        while not over.wait(0.05):
-            leader.turn(clock.now())
-            if leader.core is not None:
-                leads.set()
-
-    thread = threading.Thread(target=lead, daemon=True)
-    thread.start()
-    assert leads.wait(WITHIN_S)
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join(timeout=WITHIN_S)
-
-
 def test_a_viewer_looks_an_operator_orders_and_nobody_else_does_anything(tmp_path: Path) -> None:
     """False: whoever reaches the port can restart engines, or an order is kept under no name."""
     with (
         capture_logs() as logged,
         served(tmp_path, SystemClock(), tokens_file=str(both(tmp_path))) as client,
-        led(client.bus),
+        answering(client.bus),
     ):
         status, _, answer = client.call("GET", "/v1/state")
         assert (status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
