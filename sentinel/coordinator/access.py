@@ -102,9 +102,9 @@ class Tokens:
                 text = file.read(FILE_BYTES_MAX + 1)
         except UnicodeDecodeError:
             raise TokensError(f"{self._path} is no text") from None
+        except TokensError:
+            raise
         except OSError as error:
-            if isinstance(error, TokensError):
-                raise
             raise TokensError(f"{self._path}: {error.strerror}") from error
         if len(text) > FILE_BYTES_MAX:
             raise TokensError(f"{self._path} is longer than {FILE_BYTES_MAX} bytes; a token could be cut")

@@ -17,7 +17,7 @@ from sentinel.agent.serve import exporter, turned
 from sentinel.bus.bus import Bus
 from sentinel.bus.embedded import EmbeddedBus
 from sentinel.config import Config, address
-from sentinel.coordinator.candidate import candidate
+from sentinel.coordinator.candidate import TICK_S, candidate
 from sentinel.coordinator.figures import ClusterFigures
 from sentinel.coordinator.leader import Leader
 from sentinel.coordinator.names import bus_folder
@@ -29,8 +29,6 @@ from sentinel.metrics.tally import Snapshot, gauges, merged
 from sentinel.model.stamp import Stamp
 from sentinel.plumbing.clock import Clock
 from sentinel.plumbing.notify import Heartbeat, notify
-
-TICK_S = 0.5
 
 
 @dataclass(slots=True)

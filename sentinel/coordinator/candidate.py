@@ -15,6 +15,9 @@ from sentinel.groups import Coordination, scaled, specs
 from sentinel.model.engine import ProcessId
 from sentinel.model.stamp import Stamp
 
+TICK_S = 0.5
+"""Between two turns, before clocks are divided."""
+
 
 def host_of(found: Coordination) -> str:
     """This host's name in groups."""

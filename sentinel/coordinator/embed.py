@@ -15,7 +15,7 @@ import structlog
 from sentinel.agent.loop import AgentLoop
 from sentinel.bus.bus import Bus, BusDown
 from sentinel.bus.embedded import EmbeddedBus
-from sentinel.coordinator.candidate import candidate, host_of
+from sentinel.coordinator.candidate import TICK_S, candidate, host_of
 from sentinel.coordinator.figures import ClusterFigures, unavailable
 from sentinel.coordinator.hand import Hand
 from sentinel.coordinator.leader import Leader
@@ -28,8 +28,6 @@ from sentinel.core.fence import LIVE_S
 from sentinel.core.rules import Rule
 from sentinel.groups import Coordination, Coordinator, specs
 from sentinel.plumbing.clock import Clock
-
-TICK_S = 0.5
 
 
 @dataclass(slots=True)

@@ -111,8 +111,9 @@ class ClusterFigures:
         if core is self._core:
             return
         self._core, self._known = core, {}
-        for name in () if core is None else core.specs:
-            assert core is not None
+        if core is None:
+            return
+        for name in core.specs:
             state = core.group(name)
             self._known[name] = Known(
                 incident=state.incident,
