@@ -79,8 +79,9 @@ def test_an_agent_killed_in_an_incident_goes_on_with_it(tmp_path: Path, moment: 
             effects = agent.effects(root)
     after = [(entry.n, entry.e, entry.f) for entry in entries(tmp_path / "state" / "journal")]
 
-    # A busy machine may have had near misses before, and others after; this is about the one that was captured first.
-    incident = next(effect.incident for effect in effects if isinstance(effect, StartCapture))
+    # A busy machine may have had near misses before, and others after; this is about the one that was kept first. An
+    # agent killed before a capture has left anything on disk begins the incident anew, under another name.
+    incident = next(effect.incident for effect in effects if isinstance(effect, WriteBundle))
     effects = [effect for effect in effects if effect.incident == incident]
     verdicts = [effect.verdict for effect in effects if isinstance(effect, Judged)]
     counts = Counter(type(effect) for effect in effects)
