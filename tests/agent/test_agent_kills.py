@@ -6,10 +6,12 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
+from sentinel.agent.incidents import Incidents, Note
 from sentinel.core.facts import NAMES
-from sentinel.model.effect import Judged, Recovered, WriteBundle
+from sentinel.model.effect import Judged, Recovered, StartCapture, WriteBundle
 from sentinel.record.journal import entries
 from sentinel.record.replay import replay
 from sentinel.rulebook import load_rules
@@ -32,6 +34,17 @@ def wrote(agent: Watcher, count: int) -> bool:
     return sum(1 for _ in entries(agent.state / "journal")) >= count
 
 
+def notes(home: Path) -> list[Note]:
+    """An incident's own record: what was carried out, in order."""
+    return [msgspec.json.decode(line, type=Note) for line in (home / "incident.jsonl").read_bytes().splitlines()]
+
+
+def captured(incidents: Path) -> dict[Path, int]:
+    """By incident that has evidence: how often its capture has been begun. That may not become more."""
+    homes = {path.parent.parent for path in incidents.glob("*/evidence/pass*")}
+    return {home: sum(type(note.effect) is StartCapture for note in notes(home)) for home in homes}
+
+
 def kind(agent: Watcher, root_pid: int) -> str:
     """The class of the verdict that stands."""
     seen = agent.sees(root_pid)
@@ -48,7 +61,7 @@ def test_an_agent_killed_at_random_points_finishes_one_incident(tmp_path: Path, 
             watching(agent, root)
             frozen = engine.engine().ranks[1].id.pid
             stop(frozen)
-        known = records(state)
+        known, captures = records(state), dict[Path, int]()
         for _ in range(KILLS):
             with watcher(state) as agent:
                 wanted = len(known) + dice.randint(2, RECORDS_MAX)
@@ -56,6 +69,7 @@ def test_an_agent_killed_at_random_points_finishes_one_incident(tmp_path: Path, 
             found = records(state)
             assert found[: len(known)] == known
             known = found
+            captures |= captured(state / "incidents")
         with watcher(state) as agent:
             journalled(agent, root, WriteBundle)
             # A capture that a kill cut short may not decide; what the sources say afterwards does.
@@ -66,8 +80,11 @@ def test_an_agent_killed_at_random_points_finishes_one_incident(tmp_path: Path, 
 
     incident = next(effect.incident for effect in effects if isinstance(effect, WriteBundle))
     effects = [effect for effect in effects if effect.incident == incident]
-    counts = Counter(type(effect) for effect in effects)
-    assert counts[WriteBundle] == counts[Recovered] == 1
+    # An agent killed before it carried out what it had journalled wants it once more; done it is once.
+    home = Incidents(state / "incidents", kept=1, bytes_max=1).folder_of(incident).parent
+    done = Counter(type(note.effect) for note in notes(home))
+    assert done[StartCapture] == captures.get(home, done[StartCapture])
+    assert done[WriteBundle] == done[Recovered] == 1
     verdicts = [effect.verdict for effect in effects if isinstance(effect, Judged)]
     assert verdicts[-1].culprits.ranks == (1,)
     assert {verdict.kind for verdict in verdicts} <= {"hang.stopped", "unknown"}
