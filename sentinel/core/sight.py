@@ -82,9 +82,12 @@ def gone(spec: GroupSpec, seen: Mapping[str, EngineReport]) -> bool:
 
 
 def back(spec: GroupSpec, state: GroupState, seen: Mapping[str, EngineReport]) -> bool:
-    """Whether every host is heard, none suspects the engine, and one saw it move since the incident began."""
-    complete = len(seen) == len(spec.hosts) and not suspected(seen.values())
-    return complete and any(moved(state, host, engine) for host, engine in seen.items())
+    """Whether every host is heard and runs the engine, none suspects it, and one saw it move since the incident began.
+
+    A half that starts beside one that is gone prints lines too: that is no progress of the group.
+    """
+    whole = len(seen) == len(spec.hosts) and all(engine.phase == "watching" for engine in seen.values())
+    return whole and any(moved(state, host, engine) for host, engine in seen.items())
 
 
 def moved(state: GroupState, host: str, engine: EngineReport) -> bool:

@@ -96,6 +96,8 @@ class Host:
         engine = self.engines[command.group]
         match command.verb:
             case "capture":
+                if not engine.incarnation:
+                    return Ack(id=command.id, host=self.name, outcome="failed", why="no engine of the group runs here")
                 evidence = self.world.evidence(self, command.group)
                 digest = self.world.bus.put(msgspec.json.encode(evidence))
                 return Ack(id=command.id, host=self.name, outcome="done", evidence=digest)

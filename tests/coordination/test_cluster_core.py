@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sentinel.core.cluster_life import table
-from sentinel.model.cluster import Limits
+from sentinel.model.cluster import Delays, Limits
 from sentinel.model.group import StoreReport
 from sentinel.model.verdict import Action, Verdict
 from tests.coordination.cluster_world import World
@@ -70,6 +70,29 @@ def test_a_restart_that_is_followed_by_no_progress_stops_and_pages() -> None:
     assert world.phase == "halted" and world.told[-1] == "page"
     assert "breaker" in " ".join(world.order("restart", dry_run=True).says)
     assert world.order("breaker_reset").ok and world.phase == "calm"
+
+
+def test_half_an_engine_that_comes_up_late_is_no_progress_of_the_group() -> None:
+    """False: a restart that broke off is told as over while one host runs nothing, and what stalls then is restarted
+    as if it were whole."""
+    world = World(hosts=("one", "two"), delays=Delays(start_s=20.0))
+    assert world.order("restart").ok
+    for verb in ("capture", "stop"):
+        world.tick()
+        for command in world.commands(verb):
+            world.ack(command)
+            if verb == "stop":
+                world.change(command.host, incarnation="", phase="absent", moved_s=None)
+    world.tick(30)
+    assert world.phase == "halted"
+    world.moves("one", "one-b")
+    world.tick(30)
+    assert world.phase == "halted" and "closed" not in world.told
+    world.moves("two", "two-b")
+    world.tick(2)
+
+    assert world.phase == "calm" and world.told[-1] == "closed"
+    assert any("breaker" in why for why in world.order("restart", dry_run=True).says)
 
 
 def test_an_engine_that_answers_is_left_alone() -> None:

@@ -5,8 +5,11 @@ import pytest
 from sentinel.testing.cluster_sim import ClusterSim
 from tests.sim.cluster import rules, sequence, wrong
 
+ONCE_WRONG = (1826,)
+"""Lives that ended wrong once; 1826: the first host of a broken restart came up late, alone."""
 
-@pytest.mark.parametrize("seed", range(9001, 9007))
+
+@pytest.mark.parametrize("seed", [*range(9001, 9007), *ONCE_WRONG])
 def test_a_life_full_of_faults_breaks_no_invariant_and_ends_served(seed: int) -> None:
     """False: a crash, a partition or a lost message makes a second kill, or leaves a group standing for ever."""
     world = sequence(seed)
