@@ -42,18 +42,20 @@ def chosen(name: str) -> tuple[Variant, ...]:
     return (variant,)
 
 
-def hostcallback_drill(time_scale: float, folder: Path | None) -> Outcome:
+def hostcallback_drill(time_scale: float, device: str, folder: Path | None) -> Outcome:
     """The agent beside the packaged engine, until its verdict."""
     with _guarded():
-        return HostCallbackDrill(SystemClock(), _home(folder), time_scale).run()
+        return HostCallbackDrill(SystemClock(), _home(folder), time_scale, device).run()
 
 
-def rowstore_drills(variants: tuple[Variant, ...], time_scale: float, folder: Path | None, as_json: bool) -> bool:
+def rowstore_drills(
+    variants: tuple[Variant, ...], time_scale: float, device: str, folder: Path | None, as_json: bool
+) -> bool:
     """One after another, each told when it is over; whether nothing is to complain about."""
     failed = []
     for variant in variants:
         with _guarded():
-            outcome = with_page(RowstoreDrill(SystemClock(), _home(folder), time_scale, variant).run())
+            outcome = with_page(RowstoreDrill(SystemClock(), _home(folder), time_scale, variant, device).run())
         click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(timeline(outcome)))
         failed += [] if outcome.passed else [variant.name]
     if len(variants) > 1 and not as_json:

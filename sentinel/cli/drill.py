@@ -1,4 +1,4 @@
-"""`sentinel drill`: a fire drill on this machine, without a GPU."""
+"""`sentinel drill`: a fire drill on this machine, without a GPU unless one is asked for."""
 
 import sys
 import tempfile
@@ -16,6 +16,7 @@ from sentinel.plumbing.clock import SystemClock
 from sentinel.rulebook import load_rules
 from sentinel.testing.drill import Drill, Outcome
 from sentinel.testing.life import Life
+from sentinel.testing.packaged.engine import CPU, DEVICES
 from sentinel.testing.restart_drill import ABOUT as RESTART_ABOUT
 from sentinel.testing.restart_drill import NAME as RESTART
 from sentinel.testing.restart_drill import RestartDrill, timeline
@@ -29,6 +30,7 @@ from sentinel.testing.scenarios import CATALOGUE, HEALTHY, HEALTHY_ABOUT, Scenar
 @click.option("--time-scale", default=1.0, show_default=True, help="Divide every clock of engine and agent by this.")
 @click.option("--minutes", default=60.0, show_default=True, help=f"Length of `{HEALTHY}`, before clocks are divided.")
 @click.option("--variant", default="", help="Of the drill `rowstore`: one of its variants, or `all`.")
+@click.option("--device", type=click.Choice(DEVICES), default=CPU, help="Where the packaged engine's ranks compute.")
 @click.option("--repeat", default=1, show_default=True, help="Run what is chosen this often.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), help="Keep everything here.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a drill.")
@@ -39,6 +41,7 @@ def command(
     time_scale: float,
     minutes: float,
     variant: str,
+    device: str,
     repeat: int,
     folder: Path | None,
     as_json: bool,
@@ -49,6 +52,8 @@ def command(
     """
     if variant and name != _packaged_drills.ROWSTORE:
         raise click.UsageError(f"--variant belongs to the drill {_packaged_drills.ROWSTORE}")
+    if device != CPU and name not in _packaged_drills.NAMES:
+        raise click.UsageError(f"--device belongs to the drills {' and '.join(_packaged_drills.NAMES)}")
     if listing:
         for scenario in CATALOGUE:
             click.echo(f"{scenario.name:<22} {scenario.about}")
@@ -61,7 +66,7 @@ def command(
         passed = [restart(time_scale, folder, as_json) for _ in range(repeat)]
         sys.exit(Exit.OK if all(passed) else Exit.STALLED)
     if name in _packaged_drills.NAMES:
-        passed = [packaged(name, variant, time_scale, folder, as_json) for _ in range(repeat)]
+        passed = [packaged(name, variant, time_scale, device, folder, as_json) for _ in range(repeat)]
         sys.exit(Exit.OK if all(passed) else Exit.STALLED)
     outcomes = []
     for number in range(1, repeat + 1):
@@ -84,11 +89,12 @@ def restart(time_scale: float, folder: Path | None, as_json: bool) -> bool:
     return outcome.passed
 
 
-def packaged(name: str, variant: str, time_scale: float, folder: Path | None, as_json: bool) -> bool:
+def packaged(name: str, variant: str, time_scale: float, device: str, folder: Path | None, as_json: bool) -> bool:
     """A drill of the packaged engine; whether nothing is to complain about."""
     if name != HOSTCALLBACK.name:
-        return _packaged_drills.rowstore_drills(_packaged_drills.chosen(variant), time_scale, folder, as_json)
-    outcome = _packaged_drills.hostcallback_drill(time_scale, folder)
+        variants = _packaged_drills.chosen(variant)
+        return _packaged_drills.rowstore_drills(variants, time_scale, device, folder, as_json)
+    outcome = _packaged_drills.hostcallback_drill(time_scale, device, folder)
     click.echo(msgspec.json.encode(outcome).decode() if as_json else "\n".join(_told(HOSTCALLBACK, outcome)))
     return outcome.passed
 

@@ -1,7 +1,8 @@
 """The co-packaged engine for drills: two ranks, a `legacy` row store on disk, the small model, its own launcher.
 
 With root and iproute2 each rank is a node in a network namespace of its own; else both are ranks of one local node.
-Everything goes through the engine's own tools, installed beside this interpreter.
+Everything goes through the engine's own tools, installed beside this interpreter. On GPUs each rank has one of its own;
+between namespaces NCCL then speaks over the network, as between two machines.
 """
 
 import contextlib
@@ -30,6 +31,9 @@ LAUNCH_S, STOP_S, STAGE_S, FAULT_S = 300.0, 120.0, 120.0, 90.0
 WATCHDOG_S = 300.0
 KILLS, KILL_WAIT_S = 3, 0.3
 STALL_MS, STALL_COUNT = 3_600_000, 1_000_000
+CPU = "cpu"
+DEVICES = (CPU, "cuda")
+BETWEEN_HOSTS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
 
 
 def installed() -> bool:
@@ -44,6 +48,7 @@ class PackagedEngine:
     folder: Path
     spaces: Namespaces | None = None
     time_scale: float = 1.0
+    device: str = CPU
     name: str = field(default_factory=lambda: f"drill-{os.getpid()}-{secrets.token_hex(2)}")
     port: int = field(default_factory=free_port)
     _token: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -93,16 +98,23 @@ class PackagedEngine:
         scale = self.time_scale
         top = {"name": self.name, "master_port": free_port(), "mode": "legacy", "memory_floor_bytes": 0,
                "ready_s": LAUNCH_S - 20.0, "stop_s": 10.0, "admin_token_file": str(self.folder / "token")}  # fmt: skip
-        engine = {"host": "127.0.0.1", "port": self.port, "faults_allowed": True, "max_running": 4,
-                  "batch_shapes": [4], "kv_pages": 400, "decode_log_interval": 5, "stop_grace_s": 1.0,
+        engine = {"host": "127.0.0.1", "port": self.port, "device": self.device, "faults_allowed": True,
+                  "max_running": 4, "batch_shapes": [4], "kv_pages": 400, "decode_log_interval": 5, "stop_grace_s": 1.0,
                   "watchdog_timeout_s": WATCHDOG_S / scale, "rows_settings": {"cache_bytes": 0}}  # fmt: skip
         both = self.spaces
         nodes: list[dict[str, object]] = [{"name": "one", "address": "127.0.0.1", "ranks": WORLD}]
         if both is not None:
             pairs = zip(("one", "two"), both.names, both.addresses, strict=True)
             nodes = [
-                {"name": name, "address": address, "netns": space, "interface": "sentinel0", "ranks": 1}
-                for name, space, address in pairs
+                {
+                    "name": name,
+                    "address": address,
+                    "netns": space,
+                    "interface": "sentinel0",
+                    "ranks": 1,
+                    "env": self._own_gpu(number),
+                }
+                for number, (name, space, address) in enumerate(pairs)
             ]
         for node in nodes:
             node |= {"rows": str(self.folder / "rows"), "state": str(self.folder / str(node["name"]))}
@@ -110,6 +122,10 @@ class PackagedEngine:
         for node in nodes:
             lines += ["[[nodes]]", *(f"{key} = {_toml(value)}" for key, value in node.items())]
         return "\n".join(lines) + "\n"
+
+    def _own_gpu(self, node: int) -> dict[str, str]:
+        """Both nodes are on this machine: each sees one of its GPUs."""
+        return {} if self.device == CPU else {**BETWEEN_HOSTS, "CUDA_VISIBLE_DEVICES": str(node)}
 
     def tool(self, *argv: str, within_s: float) -> Ran:
         """Run a tool in the head's network."""

@@ -16,7 +16,7 @@ from sentinel.model.engine import Engine
 from sentinel.plumbing.clock import Clock
 from sentinel.plumbing.subprocesses import run_bounded
 from sentinel.testing.drill import BUNDLE_S, Outcome, outcome_of
-from sentinel.testing.packaged.engine import WATCHDOG_S, PackagedEngine
+from sentinel.testing.packaged.engine import CPU, WATCHDOG_S, PackagedEngine
 from sentinel.testing.packaged.watching import Watch, timing, wait_for
 from sentinel.testing.scenarios import Scenario, nothing
 
@@ -43,10 +43,11 @@ class HostCallbackDrill:
     clock: Clock
     folder: Path
     time_scale: float = 1.0
+    device: str = CPU
 
     def run(self) -> Outcome:
         """Launch, load, watch, stall, wait for the verdict and its bundle."""
-        engine = PackagedEngine(self.folder / "e", time_scale=self.time_scale)
+        engine = PackagedEngine(self.folder / "e", time_scale=self.time_scale, device=self.device)
         sections = {"timing": found} if (found := timing(self.time_scale)) else {}
         watch = Watch(self.folder / "agent", sections, engine.environ(), engine.name)
         with engine.running(), watch.running(), engine.clients() as met:

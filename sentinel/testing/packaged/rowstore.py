@@ -18,7 +18,7 @@ from sentinel.model.engine import Engine
 from sentinel.model.group import Ack
 from sentinel.plumbing.clock import Clock
 from sentinel.testing.drill import words
-from sentinel.testing.packaged.engine import WATCHDOG_S, PackagedEngine
+from sentinel.testing.packaged.engine import CPU, WATCHDOG_S, PackagedEngine
 from sentinel.testing.packaged.expectations import Seen, complaints
 from sentinel.testing.packaged.namespaces import if_possible
 from sentinel.testing.packaged.scene import GROUP, HOLD_S, SCAN_S, Scene, tokens_after
@@ -62,6 +62,7 @@ class RowstoreDrill:
     folder: Path
     time_scale: float = 1.0
     variant: Variant = PLAIN
+    device: str = CPU
     _scene: Scene = field(init=False)
     _first: Engine = field(init=False)
     _fault_s: float = 0.0
@@ -71,7 +72,7 @@ class RowstoreDrill:
         """Launch, load, watch, stall, and look until the incident has ended as it should or time is up."""
         with contextlib.ExitStack() as stack:
             spaces = stack.enter_context(if_possible(str(os.getpid())))
-            engine = PackagedEngine(self.folder / "e", spaces, self.time_scale)
+            engine = PackagedEngine(self.folder / "e", spaces, self.time_scale, self.device)
             stack.enter_context(engine.running())
             self._scene = scene = Scene(self.variant, engine, self.clock, self.folder, self.time_scale)
             stack.enter_context(scene.watched())
@@ -201,7 +202,7 @@ class RowstoreDrill:
         return RowstoreOutcome(
             variant=self.variant.name,
             about=self.variant.about,
-            layout=IN_NAMESPACES if both else ON_ONE_NODE,
+            layout=(IN_NAMESPACES if both else ON_ONE_NODE) + ("" if self.device == CPU else f", on {self.device}"),
             events=tuple(self._events(token_s)),
             complaints=tuple(complaints(self.variant, seen)),
             folder=str(self.folder),
