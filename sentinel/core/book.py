@@ -123,8 +123,7 @@ class Book:
         state.number += 1
         # A host keeps its answers by name for ever. With the epoch no name comes back, not even after a wiped bus.
         state.incident = f"{spec.name}-{self.epoch}.{state.number}"
-        state.incarnations, state.opened_there_s = {}, {}
-        self.meet(spec, state)
+        self.meet_anew(spec, state)
         state.captures, state.captures_sent_s, state.rounds, state.verdict = {}, None, 1, None
         state.refusals, state.told_guards, state.tried, state.plan = (), (), (), None
         state.approved_by, state.mode_refused = "", False
@@ -138,6 +137,14 @@ class Book:
             if host not in state.incarnations:
                 state.incarnations = {**state.incarnations, host: engine.incarnation}
                 state.opened_there_s = {**state.opened_there_s, host: self.hosts[host].there_s(self.now_s)}
+
+    def meet_anew(self, spec: GroupSpec, state: GroupState) -> None:
+        """From now on, only progress after this instant speaks against a stall.
+
+        How long a host's newest report was under way is not known, so what it saw before may look like progress after.
+        """
+        state.incarnations, state.opened_there_s = {}, {}
+        self.meet(spec, state)
 
     def close(self, spec: GroupSpec, state: GroupState, cue: GroupCue, why: str) -> Effects:
         """End an incident."""

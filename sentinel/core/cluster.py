@@ -258,12 +258,14 @@ class ClusterCore(Book):
         assert verdict is not None
         if before is not None and before.kind != verdict.kind:
             yield self.told("verdict", f"{state.incident}/verdict/{verdict.kind}", "warning", verdict.summary, spec)
-        if self._decides_nothing(spec, state):
-            self.advance(state, C.AGAIN)
-            state.captures, state.captures_sent_s, state.captures_began_s = {}, None, self.now_s
-            state.rounds += 1
-            return
         question = self.question("restart", spec)
+        if question.view.stands_again(self.limits.hold_s) and self._due(state):
+            self.meet_anew(spec, state)
+            self._again(state)
+            return
+        if self._decides_nothing(spec, state):
+            self._again(state)
+            return
         kind = remedy(verdict, question)
         against: tuple[Refusal, ...] = (Refusal(guard="remedy", why="nothing that can be done here is advised"),)
         if kind is not None:
@@ -287,8 +289,15 @@ class ClusterCore(Book):
         judges again by itself."""
         verdict = state.verdict
         decided = verdict is not None and verdict.stalled is True and verdict.confidence != "low"
-        due = self.now_s - state.judged_s >= self.delays.recapture_s
-        return len(spec.hosts) > 1 and not decided and due and state.rounds < ROUNDS_MAX
+        return len(spec.hosts) > 1 and not decided and self._due(state) and state.rounds < ROUNDS_MAX
+
+    def _due(self, state: GroupState) -> bool:
+        return self.now_s - state.judged_s >= self.delays.recapture_s
+
+    def _again(self, state: GroupState) -> None:
+        self.advance(state, C.AGAIN)
+        state.captures, state.captures_sent_s, state.captures_began_s = {}, None, self.now_s
+        state.rounds += 1
 
 
 def _capture_id(state: GroupState, host: str) -> str:

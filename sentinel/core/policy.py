@@ -43,6 +43,13 @@ class View:
     groups: int = 1
     lanes: tuple[int, ...] = ()
 
+    def stands_again(self, hold_s: float) -> bool:
+        """Whether all is seen, progress was seen since the incident began, and none for `hold_s` by now.
+
+        What was judged is over then, and what stands still now has to be judged.
+        """
+        return bool(self.moving) and not self.blind and self.still_s is not None and self.still_s >= hold_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:

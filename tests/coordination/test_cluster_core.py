@@ -95,6 +95,35 @@ def test_half_an_engine_that_comes_up_late_is_no_progress_of_the_group() -> None
     assert any("breaker" in why for why in world.order("restart", dry_run=True).says)
 
 
+@pytest.mark.parametrize("incarnation", ["one-a", "one-b"])
+def test_what_moved_during_an_incident_and_stands_again_is_judged_anew_and_restarted(incarnation: str) -> None:
+    """False: one late line, or a restart by the engine's own supervisor, speaks against every remedy for ever."""
+    world = World(limits=Limits(mode="auto", hold_s=200.0, young_s=0.0))
+    world.stall(PYTHON)
+    world.change("one", incarnation=incarnation, moved_s=world.now_s)
+    world.tick(2)
+    assert any("disagreement" in why for why in world.core.group("chat").refusals)
+    world.tick(180)
+    assert len(world.commands("capture")) == 1 and world.commands("probe") == []
+    world.tick(25)
+    world.ack(world.commands("capture")[1])
+    world.tick(3)
+    walk_to_stop(world)
+
+    assert [command.incarnation for command in world.commands("stop")] == [incarnation]
+
+
+def test_a_group_that_moves_now_and_then_is_not_judged_anew_all_the_time() -> None:
+    """False: a slow engine that one host suspects has its stacks taken every minute."""
+    world = World(limits=Limits(mode="auto", hold_s=90.0, young_s=0.0))
+    world.stall(PYTHON)
+    for _ in range(10):
+        world.change("one", moved_s=world.now_s)
+        world.tick(80)
+
+    assert len(world.commands("capture")) == 1 and world.commands("stop") == []
+
+
 def test_an_engine_that_answers_is_left_alone() -> None:
     """False: silence of a log alone kills a working engine."""
     world = World()
