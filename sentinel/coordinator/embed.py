@@ -1,11 +1,13 @@
 """Coordination inside `sentinel watch` on one box: bus, leader, hand, uplink and notifier, beside the agent.
 
-The thread cannot stop the watch: what fails is told in the log once and tried again.
+The thread cannot stop the watch: what fails is told in the log once and tried again. After a defect of ours it leads no
+longer until it has turned well again.
 """
 
 import contextlib
 import os
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +31,11 @@ from sentinel.core.rules import Rule
 from sentinel.groups import Coordination, Coordinator, specs
 from sentinel.plumbing.clock import Clock
 
+PAUSE_MAX_S = 60.0
+"""Between two tries after defects, before clocks are divided; each pause is twice the last."""
+WHERE_MAX = 2_000
+"""Characters of a traceback that are logged, its end."""
+
 
 @dataclass(slots=True)
 class Coordinated:
@@ -47,10 +54,16 @@ class Coordinated:
     _trouble: str = ""
 
     def run(self) -> None:
-        """Turn until stopped."""
-        tick_s = TICK_S / self.loop.config.timing.time_scale
-        while not self.stop.wait(tick_s):
-            self.turn()
+        """Turn until stopped. A defect ends the lead, not the thread."""
+        scale = self.loop.config.timing.time_scale
+        pause_s = TICK_S
+        while not self.stop.wait(pause_s / scale):
+            try:
+                self.turn()
+                pause_s = TICK_S
+            except Exception as error:
+                self._fell(error)
+                pause_s = min(2.0 * pause_s, PAUSE_MAX_S)
 
     def turn(self) -> None:
         """One round: report, lead, obey, tell, count."""
@@ -66,6 +79,16 @@ class Coordinated:
         if trouble != self._trouble:
             self._trouble = trouble
             structlog.get_logger().warning("coordination", trouble=trouble or "none any more")
+
+    def _fell(self, error: Exception) -> None:
+        """Let go of the lead, on the page too, and say why with the place; the same is said once."""
+        why = f"{type(error).__name__}: {error}"
+        self.leader.fall(why)
+        self.figures.fell()
+        if why != self._trouble:
+            self._trouble = why
+            where = "".join(traceback.format_tb(error.__traceback__))[-WHERE_MAX:]
+            structlog.get_logger().error("coordination_failed", why=why, where=where)
 
 
 @contextlib.contextmanager

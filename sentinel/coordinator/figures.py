@@ -87,6 +87,10 @@ class ClusterFigures:
             self._due_s = now.mono_s + EVERY_S
             self.measured = self.snapshot(now)
 
+    def fell(self) -> None:
+        """A defect ended the lead: until the next look nothing is told but that nobody leads here."""
+        self.measured, self._due_s = unavailable(), 0.0
+
     def effect(self, at: Stamp, effect: AnyClusterEffect) -> None:
         """Something was carried out."""
         self._adopt(at)

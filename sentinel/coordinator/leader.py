@@ -108,6 +108,12 @@ class Leader:
             self.trouble = str(why)
             self._stand_down()
 
+    def fall(self, why: str) -> None:
+        """Lead no longer, after a defect. The lease runs out unrenewed, and whoever takes it goes on from the saved
+        state."""
+        self.trouble = why
+        self._stand_down()
+
     def _look_after_lease(self, now: Stamp) -> None:
         slot = self.bus.read(LEASE)
         lease = None if slot is None else _lease(slot)

@@ -29,6 +29,7 @@ CATCH_ALL = {
     "sentinel/evidence/load.py": "a parser that fails loses its file, not the load",
     "sentinel/scoring/run.py": "an analyser that crashes on a case has got it wrong, and the others are still scored",
     "sentinel/agent/sources/background.py": "kept and raised where its result is asked for",
+    "sentinel/coordinator/embed.py": "a defect ends the lead and is logged, and the watch goes on",
     "sentinel/agent/gather.py": "a collector that fails is counted and quarantined",
 }
 """The only places that may catch every exception, and why."""
