@@ -20,6 +20,8 @@ MARGIN_S = 20.0
 LOCAL_SETTINGS = {"rows", "model", "runtime_dir", "log_file", "interface", "rows_mode",
                   "rows_settings", "admin_token"}  # fmt: skip
 """Settings that may differ between nodes: paths, network names and the store."""
+LOCAL_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES"}
+"""And so may the GPUs that a node gives to its ranks."""
 
 Report = Callable[[str], None]
 
@@ -66,7 +68,9 @@ def _settings(nodes: Nodes) -> list[tuple[str, Check]]:
     """One finding per node whose settings or environment differ from the head's."""
     def shared(plan: NodePlan) -> dict[str, Any]:
         both = {name: v for name, v in plan.settings.items() if name not in LOCAL_SETTINGS}
-        return both | {f"env {name}": v for name, v in (nodes.cluster.env | plan.node.env).items()}
+        environment = nodes.cluster.env | plan.node.env
+        return both | {f"env {name}": environment[name]
+                       for name in environment.keys() - LOCAL_ENVIRONMENT}
 
     head, found = shared(nodes.plans[0]), []
     for plan in nodes.plans:
