@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sentinel.bus.bus import RECORD_BYTES_MAX, Bus, BusDown, Conflict, Presence, Slot, TooLarge
+from sentinel.bus.bus import RECORD_BYTES_MAX, SLOT_BYTES_MAX, Bus, BusDown, Conflict, Presence, Slot, TooLarge
 from sentinel.coordinator.names import ACKS, ANSWERS, LEASE, NOTICES, ORDERS, STATE, command_slot
 from sentinel.coordinator.wire import ORDER_BYTES_MAX, read
 from sentinel.core.cluster import ClusterCore
+from sentinel.core.fitting import fitted
 from sentinel.core.lease import LeaseWatch, next_epoch
 from sentinel.core.rules import Rule
 from sentinel.model.cluster import (
@@ -48,6 +49,10 @@ Listener = Callable[[Stamp, AnyClusterEffect], None]
 
 class StoodDown(Exception):
     """Somebody else leads, or may lead by now."""
+
+
+class Unsaved(Exception):
+    """The state fits into no record: this process goes on leading, and does nothing that a successor would not know."""
 
 
 @dataclass(slots=True)
@@ -104,6 +109,8 @@ class Leader:
             self.renew_failures += self.leading
             if self.watch.blind(now.mono_s) == "stand_down":
                 self._stand_down()
+        except Unsaved as why:
+            self.trouble = str(why)
         except StoodDown as why:
             self.trouble = str(why)
             self._stand_down()
@@ -226,7 +233,7 @@ class Leader:
     def _save(self, now: Stamp, core: ClusterCore) -> None:
         if not self._pending and now.mono_s - self._saved_s < IDLE_SAVE_S:
             return
-        encoded = msgspec.json.encode(core.state)
+        encoded = fitted(core.state, SLOT_BYTES_MAX)
         try:
             slot = self.bus.read(STATE)
             if slot is not None and slot.data == self._saved and slot.revision != self._state_revision:
@@ -236,7 +243,9 @@ class Leader:
         except Conflict as error:
             raise StoodDown("somebody else saved the state") from error
         except TooLarge as error:
-            raise StoodDown(f"the state is too large to be saved: {error}") from error
+            raise Unsaved(
+                f"nothing is done, because the state cannot be saved: {error}; configure fewer groups"
+            ) from error
         self._saved_s = now.mono_s
 
     def _command(self, command: Command) -> None:

@@ -1,5 +1,6 @@
 """What a person may ask of the coordinator, and the answer: the plan first, or the reasons against."""
 
+import re
 from typing import get_args
 
 from sentinel.core.book import Book, Effects
@@ -11,6 +12,7 @@ from sentinel.model.cluster import Mode, Order, Ordered, PlanKind, Step, Told
 from sentinel.model.group import GroupSpec
 
 PAUSE_MAX_S = 24 * 3600.0
+KEPT_MAX = 500
 FEEDBACK = ("confirmed", "false_alarm")
 
 
@@ -63,7 +65,7 @@ def _cluster(book: Book, order: Order) -> Effects:
             book.state.mode = next(mode for mode in get_args(Mode) if mode == order.value)
         elif order.verb == "pause":
             book.state.paused_until_s = book.now_s + order.seconds
-            book.state.paused_why = f"paused by {order.by}: {order.reason}"
+            book.state.paused_why = _kept(f"paused by {order.by}: {order.reason}")
         else:
             book.state.paused_until_s = None
         yield _audit(order, words)
@@ -78,7 +80,7 @@ def _maintenance(book: Book, order: Order) -> Effects:
     words = f"maintenance of {order.group} {order.value}"
     if not order.dry_run:
         if order.value == "on":
-            book.state.maintenance[order.group] = f"maintenance by {order.by}: {order.reason}"
+            book.state.maintenance[order.group] = _kept(f"maintenance by {order.by}: {order.reason}")
         else:
             book.state.maintenance.pop(order.group, None)
         yield _audit(order, words)
@@ -108,7 +110,7 @@ def _breaker(book: Book, order: Order) -> Effects:
 def _incident(book: Book, order: Order) -> Effects:
     found = [(name, state) for name, state in book.state.groups.items() if _belongs(state.incident, order.group)]
     if not found and order.verb == "feedback":
-        found = [(name, state) for name, state in book.state.groups.items() if order.group.startswith(f"{name}-")]
+        found = [(name, state) for name, state in book.state.groups.items() if _earlier(name, order.group)]
     if not found:
         yield book.answer(order, False, f"no incident {order.group}; `sentinel incidents` lists them")
         return
@@ -182,6 +184,16 @@ def _impossible(order: Order, spec: GroupSpec, mode: str, steps: tuple[Step, ...
 
 def _belongs(incident: str, named: str) -> bool:
     return bool(named) and incident == named
+
+
+def _earlier(group: str, named: str) -> bool:
+    """Whether a name is one of a group's incidents, as far as its form tells."""
+    return re.fullmatch(re.escape(group) + r"-[0-9]{1,20}\.[0-9]{1,20}", named) is not None
+
+
+def _kept(words: str) -> str:
+    """What of a person's words stays in the state; the notice of the order has all of them."""
+    return words[:KEPT_MAX]
 
 
 def _unknown(book: Book, order: Order) -> str:
