@@ -88,7 +88,9 @@ class Book:
             return store_steps(spec, self.delays, mode)
         if kind == "unblock":
             return unblock_steps(sight.lane_hosts(spec, self.seen(spec)), self.delays)
-        captured = bool(self.group(spec.name).captures)
+        state = self.group(spec.name)
+        # What was taken of an earlier incident says nothing about now.
+        captured = bool(state.captures) and GroupPhase(state.phase) in OPEN
         return restart_steps(spec, self.delays, fresh_capture=not captured, ask=not ordered_by, mode=mode)
 
     def begin(self, kind: PlanKind, spec: GroupSpec, cue: GroupCue, steps: tuple[Step, ...], **fields: str) -> Effects:

@@ -58,6 +58,21 @@ def test_a_restart_goes_through_every_barrier_and_ends_with_an_observation() -> 
     assert world.told == ["suspected", "verdict", "acting", "carried_out", "closed"]
 
 
+def test_an_ordered_restart_takes_evidence_although_an_earlier_incident_had_some() -> None:
+    """False: evidence of last week stands for evidence of what a person has restarted now."""
+    world = World()
+    world.stall(PYTHON)
+    walk_to_stop(world)
+    finish_restart(world)
+    world.moves("one", "one-b")
+    world.tick(200)
+    assert world.phase == "calm"
+    answer = world.order("restart")
+    world.tick()
+
+    assert answer.ok and world.commands("capture")[-1].incident == world.core.group("chat").incident
+
+
 def test_a_restart_that_is_followed_by_no_progress_stops_and_pages() -> None:
     """False: an engine that hangs at its start is restarted until its disks are worn out."""
     world = World()
