@@ -39,6 +39,15 @@ class _Known:
     scans: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """The roots of one engine, the head first. `name` is what the launcher called it; empty where nobody did."""
+
+    name: str
+    adapter: Adapter
+    roots: tuple[ProcessView, ...]
+
+
 @dataclass(slots=True)
 class Discovery:
     """Call `scan` every few seconds; it returns all engines that run now, unchanged ones as equal records."""
@@ -49,6 +58,8 @@ class Discovery:
     _known: dict[int, _Known] = field(default_factory=dict)
     _engine_pids: set[int] = field(default_factory=set)
     _turn: int = 0
+    _called: dict[str, tuple[ProcessId, frozenset[ProcessId]]] = field(default_factory=dict)
+    """Of each launch: the root that it is called by, and the roots that were last seen of it."""
 
     def scan(self) -> tuple[Engine, ...]:
         """One look at the process table."""
@@ -56,7 +67,9 @@ class Discovery:
         claimed = [(known.adapter, known.view) for known in self._known.values() if known.adapter and known.view]
         roots = [(adapter, view) for adapter, view in claimed if not self._has_root_above(view, adapter)]
         roots.sort(key=lambda root: root[1].id)
-        engines = tuple(self._engine(adapter, together) for adapter, together in _by_launch(roots))
+        launches = _by_launch(roots)
+        engines = tuple(self._engine(launch) for launch in launches)
+        self._called = {each.name: self._called[each.name] for each in launches if each.name}
         self._engine_pids = {process.id.pid for engine in engines for process in engine.processes}
         return engines
 
@@ -116,13 +129,14 @@ class Discovery:
                     queue.append(child.id.pid)
         return family
 
-    def _engine(self, adapter: Adapter, roots: Sequence[ProcessView]) -> Engine:
+    def _engine(self, launch: _Launch) -> Engine:
         # The head comes last: with the oldest as its root, an engine stays the same one while its nodes come up.
-        by_age = sorted(roots, key=lambda each: (each.id.started_ticks, each.id.pid))
-        root, head = self._described(by_age[0]), self._described(roots[0])
+        by_age = sorted(launch.roots, key=lambda each: (each.id.started_ticks, each.id.pid))
+        adapter, root, head = launch.adapter, self._described(by_age[0]), self._described(launch.roots[0])
         processes = [process for each in by_age for process in self._processes(adapter, each)]
+        called = self._called_by(launch, root.id)
         return Engine(
-            key=f"{adapter.name}:{root.id.pid}:{root.id.started_ticks}",
+            key=f"{adapter.name}:{called.pid}:{called.started_ticks}",
             adapter=adapter.name,
             root=root.id,
             processes=tuple(processes),
@@ -130,6 +144,16 @@ class Discovery:
             deadline=adapter.deadline(root),
             world_size=adapter.world_size(root),
         )
+
+    def _called_by(self, launch: _Launch, oldest: ProcessId) -> ProcessId:
+        """The root that names an engine: of several, the one that was the oldest first, also when it has ended."""
+        present = frozenset(root.id for root in launch.roots)
+        called, before = self._called.get(launch.name, (oldest, present))
+        if not launch.name or before.isdisjoint(present):
+            called = oldest
+        if launch.name:
+            self._called[launch.name] = (called, present)
+        return called
 
     def _processes(self, adapter: Adapter, root: ProcessView) -> Iterator[EngineProcess]:
         family = self._family(root)
@@ -208,19 +232,17 @@ def is_named(engine: Engine, name: str) -> bool:
     return view is not None and view.environ.get(NAME_MARK) == name
 
 
-def _by_launch(roots: Sequence[tuple[Adapter, ProcessView]]) -> Iterator[tuple[Adapter, list[ProcessView]]]:
+def _by_launch(roots: Sequence[tuple[Adapter, ProcessView]]) -> list[_Launch]:
     """Roots of one launch together, in their places; all others alone."""
-    launches: dict[str, list[tuple[int, ProcessView]]] = {}
-    owners: dict[str, Adapter] = {}
+    alone, together = [], dict[str, tuple[Adapter, list[tuple[int, ProcessView]]]]()
     for adapter, root in roots:
         launch = adapter.launch(root)
         if launch is None:
-            yield adapter, [root]
+            alone.append(_Launch("", adapter, (root,)))
         else:
-            owners[launch[0]] = adapter
-            launches.setdefault(launch[0], []).append((launch[1], root))
-    for name, placed in launches.items():
-        yield owners[name], [root for _, root in sorted(placed, key=lambda one: (one[0], one[1].id))]
+            together.setdefault(launch[0], (adapter, []))[1].append((launch[1], root))
+    placed = {name: sorted(each, key=lambda one: (one[0], one[1].id)) for name, (_, each) in together.items()}
+    return [*alone, *(_Launch(name, together[name][0], tuple(r for _, r in each)) for name, each in placed.items())]
 
 
 def _is_systemds(number: str, controllers: str) -> bool:

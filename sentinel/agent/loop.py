@@ -316,7 +316,9 @@ class AgentLoop:
 
     def _follow(self, engine: Engine) -> None:
         wonders = partial(self.core.wonders, engine.key)
-        for name, build in engine_sources(self.config, engine, self._ring, wonders):
+        mine = [known for name, known in self.gather.sources.items() if name.endswith(f":{engine.key}")]
+        followed = {known.log for known in mine if isinstance(known, EngineLog)}
+        for name, build in engine_sources(self.config, engine, self._ring, wonders, followed):
             if name not in self.gather.sources:
                 self.gather.add(build())
         for known in self.gather.sources.values():

@@ -1,12 +1,12 @@
 """Which sources are asked: those of the host, and those of one engine, as far as the configuration wants them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 
 from sentinel.agent.ring import Ring
 from sentinel.agent.source import Source
 from sentinel.agent.sources.block import BlockDevices
-from sentinel.agent.sources.engine_log import EngineLog, log_name
+from sentinel.agent.sources.engine_log import EngineLog, log_name, logs_of
 from sentinel.agent.sources.environment import ProcessSettings
 from sentinel.agent.sources.gpu import Gpus
 from sentinel.agent.sources.kernel import KernelRecords
@@ -41,12 +41,17 @@ def host_sources(config: Config, ring: Ring) -> Iterator[Source]:
         yield BlockDevices(ring)
 
 
-def engine_sources(config: Config, engine: Engine, ring: Ring, wonders: Callable[[float], bool]) -> Built:
-    """Name and builder of each source of an engine; `wonders` tells whether its load is worth a question."""
+def engine_sources(
+    config: Config, engine: Engine, ring: Ring, wonders: Callable[[float], bool], followed: Container[str] = ()
+) -> Built:
+    """Name and builder of each source of an engine; `wonders` tells whether its load is worth a question.
+
+    Logs that are `followed` already have one, whoever writes them now.
+    """
     wanted = config.sources
-    logs = dict.fromkeys(process.log for process in engine.processes if process.log)
-    for number, log in enumerate(logs if wanted.engine_log else ()):
-        yield log_name(engine, number), partial(EngineLog, engine, log, ring, number=number)
+    for log, writer in logs_of(engine).items() if wanted.engine_log else ():
+        if log not in followed:
+            yield log_name(engine, writer), partial(EngineLog, engine, log, ring, writer=writer)
     if wanted.metrics and engine.url is not None:
         every_s = config.timing.scrape_every_s / config.timing.time_scale
         yield f"metrics:{engine.key}", partial(Metrics, engine, ring, every_s)

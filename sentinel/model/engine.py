@@ -45,8 +45,8 @@ class EngineProcess(msgspec.Struct, frozen=True, kw_only=True):
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """One engine on this host: what is restarted as a unit.
 
-    `key` is stable for one incarnation: adapter, root pid and root start time. `deadline` is None when nothing would
-    kill it (watchdog off, or frozen processes watch themselves).
+    `key` is stable for one incarnation: adapter, pid and start time of its first root, which need not live any more.
+    `deadline` is None when nothing would kill it (watchdog off, or frozen processes watch themselves).
     """
 
     key: str
@@ -56,6 +56,11 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     deadline: KillDeadline | None = None
     world_size: int | None = None
+
+    @property
+    def called_pid(self) -> int:
+        """The pid in its key: what is kept of it is called by this one, whoever of it lives."""
+        return int(self.key.split(":")[1])
 
     @property
     def roots(self) -> tuple[ProcessId, ...]:

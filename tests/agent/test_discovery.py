@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 from sentinel.agent.discovery import OLD_SHARE, YOUNG_SCANS, Discovery
+from sentinel.agent.ring import Ring
+from sentinel.agent.roster import engine_sources
+from sentinel.agent.sources.engine_log import logs_of
+from sentinel.config import Config
 from tests.agent.engines import rehearsal
 from tests.agent.proc_tree import ProcTree
 from tests.agent.targets import eventually
@@ -44,8 +48,26 @@ def test_nodes_of_one_launch_that_share_a_box_are_one_engine(tmp_path: Path) -> 
     assert (first.root.pid, first.url) == (100, "http://127.0.0.1:30200")
     assert sorted((process.id.pid, process.rank) for process in first.ranks) == [(101, 1), (201, 0)]
     assert [root.pid for root in first.roots] == [100, 200]
-    assert len({process.log for process in first.processes}) == 2
+    assert list(logs_of(first).values()) == [100, 200]
     assert (second.root.pid, len(second.ranks)) == (300, 1)
+
+
+def test_a_launch_keeps_its_name_when_the_root_that_it_is_called_by_ends(tmp_path: Path) -> None:
+    """If false, the death of one node would end the watch of the engine that hangs because of it, and begin another."""
+    tree = ProcTree(tmp_path)
+    start = "python3 -m sentinel_engine.worker --role launcher --rank {}"
+    for pid, rank in ((100, 0), (200, 1)):
+        tree.start(pid, 1, *start.format(rank).split(), environ="SENTINEL_ENGINE_INCARNATION=a", ticks=pid)
+    discovery = Discovery(proc=tmp_path)
+    (before,) = discovery.scan()
+    tree.end(100)
+    (after,) = discovery.scan()
+    assert (before.root.pid, after.root.pid) == (100, 200) and after.key == before.key and after.called_pid == 100
+    tree.end(200)
+    tree.start(300, 1, *start.format(0).split(), environ="SENTINEL_ENGINE_INCARNATION=a", ticks=300)
+    (again,) = discovery.scan()
+
+    assert again.key != before.key, "nothing of it was left: whatever has its name now is another engine"
 
 
 def test_a_rank_that_dies_is_missing_from_the_next_scan(tmp_path: Path) -> None:
@@ -195,3 +217,25 @@ def test_an_engine_of_another_user_is_found_without_its_environment(tmp_path: Pa
     (engine,) = Discovery(proc=tmp_path).scan()
 
     assert [process.rank for process in engine.ranks] == [0, 1]
+
+
+def test_each_log_of_an_engine_keeps_its_source_while_others_come_and_go(tmp_path: Path) -> None:
+    """If false, a log that is found late takes the name of another: one is read twice and one is never read."""
+    tree = ProcTree(tmp_path)
+    for pid in (100, 200):
+        words = f"python3 -m sentinel_engine.worker --role launcher --rank {pid}".split()
+        tree.start(pid, 1, *words, environ="SENTINEL_ENGINE_INCARNATION=a", ticks=pid, log=f"/log/{pid}")
+    (tmp_path / "100" / "fd" / "2").rename(tmp_path / "hidden")
+    discovery, config, ring = Discovery(proc=tmp_path), Config(), Ring(tmp_path / "ring")
+
+    def logs(followed: frozenset[str] = frozenset()) -> list[str]:
+        (engine,) = discovery.scan()
+        built = engine_sources(config, engine, ring, lambda _s: False, followed)
+        return [name for name, _ in built if name.startswith("log:")]
+
+    assert logs() == ["log:200:packaged:100:100"]
+    (tmp_path / "hidden").rename(tmp_path / "100" / "fd" / "2")
+    assert logs() == ["log:packaged:100:100", "log:200:packaged:100:100"]
+    tree.end(100)
+    assert logs() == ["log:200:packaged:100:100"]
+    assert logs(frozenset({f"{tmp_path}/200/root/log/200"})) == []

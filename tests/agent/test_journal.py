@@ -66,7 +66,7 @@ def decode(tokens: int) -> str:
 
 def test_what_a_service_prints_is_read_while_it_prints(tmp_path: Path) -> None:
     """If false, an engine under systemd would be silent for the agent, or be read only after its end."""
-    root = Engine(key="e", adapter="sglang", root=ProcessId(os.getpid(), 1), processes=())
+    root = Engine(key=f"sglang:{os.getpid()}:1", adapter="sglang", root=ProcessId(os.getpid(), 1), processes=())
     with journald() as beside:
         write(beside, decode(100))
         source = EngineLog(root, f"journal:{OUTPUT}", Ring(tmp_path / "ring"), (*beside, *COMMAND))

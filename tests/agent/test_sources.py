@@ -45,7 +45,7 @@ ROOT = ProcessId(os.getpid(), 1)
 
 
 def engine(*ranks: EngineProcess, url: str | None = None) -> Engine:
-    return Engine(key="e", adapter="packaged", root=ROOT, processes=ranks, url=url)
+    return Engine(key=f"packaged:{ROOT.pid}:1", adapter="packaged", root=ROOT, processes=ranks, url=url)
 
 
 def rank(pid: int, number: int = 0, **fields: str) -> EngineProcess:

@@ -29,31 +29,43 @@ PIECES_PER_POLL = 4
 QUIET_S = 2.0
 
 
-def log_name(engine: Engine, number: int) -> str:
-    """Name of the source of one of an engine's logs."""
-    return f"log:{number}:{engine.key}" if number else f"log:{engine.key}"
+def logs_of(engine: Engine) -> dict[str, int]:
+    """Each log of an engine and the pid of the root that writes it: where nodes share this box, there are several."""
+    logs: dict[str, int] = {}
+    writer = engine.root.pid
+    for process in engine.processes:
+        writer = process.id.pid if process.id in engine.roots else writer
+        if process.log:
+            logs.setdefault(process.log, writer)
+    return logs
+
+
+def log_name(engine: Engine, writer: int) -> str:
+    """Name of the source of one of an engine's logs. The path is no name: it changes when a log is rotated."""
+    return f"log:{engine.key}" if writer == engine.called_pid else f"log:{writer}:{engine.key}"
 
 
 class EngineLog:
     """Says what the log says. Lines that arrive are stamped with their arrival; history keeps its printed times.
 
-    `number` tells the logs of an engine apart whose nodes share this box; the head's is 0.
+    `writer`: the pid of the root whose log it is, None for the one that the engine is called by.
     """
 
     every_s = 0.5
 
     def __init__(
-        self, engine: Engine, log: str, ring: Ring, journal: Sequence[str] = COMMAND, *, number: int = 0
+        self, engine: Engine, log: str, ring: Ring, journal: Sequence[str] = COMMAND, *, writer: int | None = None
     ) -> None:
-        self.name = log_name(engine, number)
-        self._kept_as = f"engine{number or ''}-{engine.root.pid}.log"
+        called = engine.called_pid
+        self.name = log_name(engine, writer or called)
+        self._kept_as = f"engine{'' if writer in (None, called) else writer}-{called}.log"
         self._engine, self._ring = engine, ring
         in_journal = log.startswith(PREFIX)
         self._tail = JournalFollow(log.removeprefix(PREFIX), journal) if in_journal else Tail(Path(log))
         self._unframer: Unframer | None = None
         self._feeds: list[Callable[[Iterable[Line]], Iterator[Observation]]] = []
         self._flush_at_s: float | None = None
-        self._name = log
+        self.log = log
         self._live = False
         self._polled_s = 0.0
 
@@ -104,7 +116,7 @@ class EngineLog:
     def _start(self, head: bytes, now: Stamp) -> None:
         self._unframer = Unframer(detect(head))
         year = time.gmtime(now.wall_s).tm_year
-        context = Context(name=self._name, year=year)
+        context = Context(name=self.log, year=year)
         self._feeds = [parser.start(context) for parser in PARSERS[self._engine.adapter]]
 
     def _stamped(self, seen: Observation, at_s: float) -> Any:

@@ -36,7 +36,7 @@ class Loads:
         ask_every_s: float = EVERY_S,
     ) -> None:  # fmt: skip
         self.name = f"loads:{engine.key}"
-        self._key, self._root_pid = engine.key, engine.root.pid
+        self._key, self._called_pid = engine.key, engine.called_pid
         self._ring, self._wonders = ring, wonders
         self._paths, self._samples = list(question.paths), question.samples
         parts = urlsplit(engine.url or "")
@@ -50,7 +50,7 @@ class Loads:
             if isinstance(said.seen, Scrape):
                 stamp = local_text(now.wall_s, "# %Y-%m-%d %H:%M:%S\n")
                 text = stamp + "".join(f"{series} {value}\n" for series, value in said.seen.samples.items())
-                self._ring.write(f"loads-{self._root_pid}.prom", text.encode(), now.mono_s)
+                self._ring.write(f"loads-{self._called_pid}.prom", text.encode(), now.mono_s)
             yield said
         if self._wonders(now.mono_s):
             self._wanted.set()

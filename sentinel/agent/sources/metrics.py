@@ -37,7 +37,7 @@ class Metrics:
 
     def __init__(self, engine: Engine, ring: Ring, scrape_every_s: float = EVERY_S) -> None:
         self.name = f"metrics:{engine.key}"
-        self._key, self._root_pid, self._ring = engine.key, engine.root.pid, ring
+        self._key, self._called_pid, self._ring = engine.key, engine.called_pid, ring
         parts = urlsplit(engine.url or "")
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._background = Background(self.name, scrape_every_s, self._scrape)
@@ -79,7 +79,7 @@ class Metrics:
     def _keep(self, scrape: Scrape, now: Stamp) -> None:
         stamp = local_text(now.wall_s, "# %Y-%m-%d %H:%M:%S\n")
         text = stamp + "".join(f"{series} {value}\n" for series, value in scrape.samples.items())
-        self._ring.write(f"metrics-{self._root_pid}.prom", text.encode(), now.mono_s)
+        self._ring.write(f"metrics-{self._called_pid}.prom", text.encode(), now.mono_s)
 
 
 def _samples(text: str) -> dict[str, float]:
