@@ -5,11 +5,13 @@
 """
 
 import contextlib
+import os
 import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -52,8 +54,8 @@ class Incidents:
         home = self.folder_of(effect.incident).parent
         try:
             home.mkdir(parents=True, exist_ok=True)
-            with (home / "incident.jsonl").open("ab") as file:
-                file.write(msgspec.json.encode(Note(at, effect)) + b"\n")
+            with (home / "incident.jsonl").open("ab+") as file:
+                file.write(_line_end(file) + msgspec.json.encode(Note(at, effect)) + b"\n")
             if isinstance(effect, Judged):
                 write_atomically(home / "verdict.json", msgspec.json.encode(effect.verdict))
         except OSError as error:
@@ -104,6 +106,14 @@ class Incidents:
         homes = sorted((path for path in self.folder.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
         for old in homes[: -self.kept]:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _line_end(file: BinaryIO) -> bytes:
+    """What ends the last line of a file where a crash or a full disk cut it, so that the next one is whole."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return b""
+    file.seek(-1, os.SEEK_END)
+    return b"" if file.read(1) == b"\n" else b"\n"
 
 
 def _notes(record: Path) -> list[Note]:
