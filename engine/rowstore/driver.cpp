@@ -62,9 +62,12 @@ bool Driver::take(const Want& want) {
   if (free_waiters_.empty()) return false;
   const uint64_t page = catalog_.page_of(want.row);
   uint32_t flight = find(page);
-  if (flight != kNone && is_stale(flights_[flight])) {
-    forget(flight);
-    flight = kNone;
+  if (flight != kNone) {
+    const uint64_t now = now_ns();
+    if (is_stale(flights_[flight], now)) {
+      forget(flight, now);
+      flight = kNone;
+    }
   }
   if (flight == kNone) {
     if (free_slots_.empty() || free_flights_.empty()) return false;
@@ -95,7 +98,7 @@ uint32_t Driver::start_flight(const Want& want, uint64_t page) {
   }
   if (want.lane == kNoLane) telemetry_.count(&layout::Counters::prefetch_issued);
   if (send(at, false, want.lane)) return at;
-  leave_map(at);
+  leave_map(at, flight.start_ns);
   free_flight(at);
   return kNone;
 }
@@ -128,13 +131,24 @@ bool Driver::send(uint32_t at, bool hedge, uint32_t lane) {
   hedges_out_ += hedge;
   ++flight.reads_out;
   ++flight.reads_made;
-  telemetry_.count(&layout::Counters::reads_issued);
-  telemetry_.gauge_add(&layout::Gauges::inflight_reads, 1);
+  ++tally_.issued;
+  ++tally_.inflight;
   return true;
+}
+
+// Before and after every wait: one update a batch instead of several a read, and a reader of the
+// page still sees all that is out while this thread waits.
+void Driver::publish() {
+  if (tally_.issued) telemetry_.count(&layout::Counters::reads_issued, tally_.issued);
+  if (tally_.completed) telemetry_.count(&layout::Counters::reads_completed, tally_.completed);
+  if (tally_.bytes) telemetry_.count(&layout::Counters::read_bytes, tally_.bytes);
+  if (tally_.inflight) telemetry_.gauge_add(&layout::Gauges::inflight_reads, tally_.inflight);
+  tally_ = Tally{};
 }
 
 void Driver::pump(uint64_t timeout_ns) {
   constexpr uint64_t kBetweenHedges = 200'000;
+  publish();
   if (slots_used_ == 0) return;
   Completion done[64];
   const bool only_hedges = hedges_out_ > 0 && hedges_out_ == slots_used_;
@@ -142,18 +156,25 @@ void Driver::pump(uint64_t timeout_ns) {
   IoEngine& first = only_hedges ? *hedge_ : *primary_;
   const int got = first.reap(done, 64, timeout_ns);
   const uint64_t now = now_ns();
-  for (int k = 0; k < got; ++k) complete(done[k], now);
-  if (hedges_out_ > 0 && !only_hedges) {
-    const int late = hedge_->reap(done, 64, 0);
-    for (int k = 0; k < late; ++k) complete(done[k], now);
-  }
+  complete_all(done, got, now);
+  if (hedges_out_ > 0 && !only_hedges) complete_all(done, hedge_->reap(done, 64, 0), now);
   if (now - scanned_ns_ >= kMs) scan(now);
+  publish();
+}
+
+void Driver::complete_all(const Completion* done, int count, uint64_t now) {
+  for (int k = 0; k < count; ++k) {
+    ++tally_.completed;
+    if (done[k].result > 0) tally_.bytes += uint64_t(done[k].result);
+  }
+  publish();  // before anybody has the rows
+  for (int k = 0; k < count; ++k) complete(done[k], now);
 }
 
 void Driver::free_slot(uint32_t id) {
   Slot& slot = slots_[id];
   telemetry_.unlist_read(slot.listed);
-  telemetry_.gauge_add(&layout::Gauges::inflight_reads, -1);
+  --tally_.inflight;
   hedges_out_ -= slot.hedge;
   slot = Slot{};
   --slots_used_;
@@ -175,17 +196,15 @@ void Driver::complete(const Completion& done, uint64_t now) {
   progress_ns_ = now;
   soft_.note(took);
   telemetry_.observe(layout::HISTOGRAM_DEVICE_READ, took);
-  telemetry_.count(&layout::Counters::reads_completed);
-  if (done.result > 0) telemetry_.count(&layout::Counters::read_bytes, uint64_t(done.result));
   --flight.reads_out;
   if (!flight.served) {
     const uint32_t error = judge(flight, done.id, done.result);
     if (error == RS_OK) {
       if (slot.hedge) telemetry_.count(&layout::Counters::hedges_won);
       answer_all(flight, buffer(done.id), RS_OK);
-      leave_map(at);
+      leave_map(at, now);
     } else {
-      fail_or_retry(at, error);
+      fail_or_retry(at, error, now);
     }
   }
   free_slot(done.id);
@@ -211,13 +230,13 @@ uint32_t Driver::judge(const Flight& flight, uint32_t id, int32_t result) {
   return RS_OK;
 }
 
-void Driver::fail_or_retry(uint32_t at, uint32_t error) {
+void Driver::fail_or_retry(uint32_t at, uint32_t error, uint64_t now) {
   Flight& flight = flights_[at];
   flight.error = error;
   if (flight.reads_out > 0) return;  // the other read may still be good
   if (flight.reads_made < kReadsMax && send(at, false, kNoLane)) return;
   answer_all(flight, nullptr, error);
-  leave_map(at);
+  leave_map(at, now);
 }
 
 void Driver::answer_all(Flight& flight, const uint8_t* page, uint32_t status) {
@@ -242,7 +261,7 @@ void Driver::answer_all(Flight& flight, const uint8_t* page, uint32_t status) {
   if (telemetry_.on()) add_relaxed(shard(flight.page).waiters, -answered);
 }
 
-void Driver::leave_map(uint32_t at) {
+void Driver::leave_map(uint32_t at, uint64_t now) {
   Flight& flight = flights_[at];
   uint32_t* link = &buckets_[bucket_of(flight.page)];
   while (*link != at) link = &flights_[*link].next_in_bucket;
@@ -250,23 +269,21 @@ void Driver::leave_map(uint32_t at) {
   if (!telemetry_.on()) return;
   layout::Shard& s = shard(flight.page);
   const uint64_t claimed = load_relaxed(s.acquire_ns);
-  const uint64_t now = now_ns();
-  if (claimed != 0 && now - claimed > load_relaxed(s.max_hold_ns))
+  if (claimed != 0 && now > claimed && now - claimed > load_relaxed(s.max_hold_ns))
     store_relaxed(s.max_hold_ns, now - claimed);
   store_relaxed(s.acquire_ns, uint64_t(0));
   store_relaxed(s.holder_tid, 0u);
 }
 
 // Late, and nobody waits for it any more: a new request deserves a new read.
-bool Driver::is_stale(const Flight& flight) {
-  const uint64_t now = now_ns();
+bool Driver::is_stale(const Flight& flight, uint64_t now) {
   return now - flight.start_ns > soft_.late_ns(now) && !any_alive(flight);
 }
 
-void Driver::forget(uint32_t at) {
+void Driver::forget(uint32_t at, uint64_t now) {
   Flight& flight = flights_[at];
   answer_all(flight, nullptr, RS_DEADLINE);
-  leave_map(at);
+  leave_map(at, now);
   if (flight.reads_out == 0) free_flight(at);
 }
 

@@ -91,19 +91,25 @@ class Driver {
     int listed = -1;
     bool hedge = false;
   };
+  struct Tally {
+    uint64_t issued = 0, completed = 0, bytes = 0;
+    int64_t inflight = 0;
+  };
 
+  void publish();
   uint32_t find(uint64_t page) const;
   uint32_t start_flight(const Want& want, uint64_t page);
   void attach(uint32_t flight, const Want& want);
   bool send(uint32_t flight, bool hedge, uint32_t lane);
+  void complete_all(const Completion* done, int count, uint64_t now);
   void complete(const Completion& done, uint64_t now);
   void free_slot(uint32_t slot);
   uint32_t judge(const Flight& flight, uint32_t slot, int32_t result);
-  void fail_or_retry(uint32_t flight, uint32_t error);
+  void fail_or_retry(uint32_t flight, uint32_t error, uint64_t now);
   void answer_all(Flight& flight, const uint8_t* buffer, uint32_t status);
-  void leave_map(uint32_t flight);
-  bool is_stale(const Flight& flight);
-  void forget(uint32_t flight);
+  void leave_map(uint32_t flight, uint64_t now);
+  bool is_stale(const Flight& flight, uint64_t now);
+  void forget(uint32_t flight, uint64_t now);
   void free_flight(uint32_t flight);
   void scan(uint64_t now);
   void set_quarantined(uint32_t slots);
@@ -127,6 +133,7 @@ class Driver {
   uint32_t slots_used_ = 0, hedges_out_ = 0, quarantined_ = 0;
   uint64_t scanned_ns_ = 0, progress_ns_ = 0;
   SoftDeadline soft_;
+  Tally tally_;
 };
 
 }  // namespace rs

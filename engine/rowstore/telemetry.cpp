@@ -113,7 +113,10 @@ int Telemetry::list_read(uint64_t page, uint64_t start_ns, uint32_t lane, uint32
                          uint32_t source) {
   if (!on_) return -1;
   for (int probe = 0; probe < 8; ++probe) {
-    const uint32_t at = next_entry_.fetch_add(1, std::memory_order_relaxed) % 256;
+    // Two threads may begin at one entry: it is only where the search starts.
+    const uint32_t next = next_entry_.load(std::memory_order_relaxed);
+    next_entry_.store(next + 1, std::memory_order_relaxed);
+    const uint32_t at = next % 256;
     layout::Inflight& entry = page_->inflight[at];
     uint32_t free = layout::INFLIGHT_FREE;
     if (!__atomic_compare_exchange_n(&entry.state, &free, layout::INFLIGHT_READING, false,
