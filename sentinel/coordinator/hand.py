@@ -34,11 +34,21 @@ class Actor(Protocol):
     def perform(self, command: Command, hand: "Hand") -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A slot as last read. `stale`: what is in it was written when this host knew of a higher epoch already."""
+
+    revision: int
+    epoch_known: int
+    stale: bool = False
+
+
 @dataclass(slots=True)
 class Hand:
     """Call `turn` every tick with this host's monotonic seconds.
 
     `received` counts new commands by verb, `rejected` those that were not obeyed by reason; each once for a reason.
+    A command that a coordinator of a lower epoch left in its slot is not rejected: nobody tries anything.
     """
 
     host: str
@@ -55,6 +65,7 @@ class Hand:
     _told: dict[str, None] = field(default_factory=dict)
     _noted: dict[tuple[str, str], None] = field(default_factory=dict)
     _left: dict[str, Command] = field(default_factory=dict)
+    _looks: dict[str, Look] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fence = Fence(self.host, self.ledger.epoch(), self.ledger.answers(), live_s=self.live_s)
@@ -93,16 +104,28 @@ class Hand:
     def _commands(self) -> Iterable[Command]:
         for group in self.groups:
             slot = self.bus.read(command_slot(self.host, group))
-            if slot is None or len(slot.data) > COMMAND_BYTES_MAX:
-                continue
+            fits = slot is not None and len(slot.data) <= COMMAND_BYTES_MAX
+            command = read(slot.data, Command) if slot is not None and fits else None
+            self._look(group, 0 if slot is None else slot.revision, command)
             # What cannot be read, or is meant for another group, is not obeyed.
-            if (command := read(slot.data, Command)) is not None and command.group == group:
+            if command is not None and command.group == group:
                 yield command
+
+    def _look(self, group: str, revision: int, command: Command | None) -> None:
+        before = self._looks.get(group)
+        stale = False
+        if before is not None and before.revision == revision:
+            stale = before.stale
+        elif before is not None and command is not None:
+            stale = command.epoch < before.epoch_known
+        self._looks[group] = Look(revision, self.fence.epoch_known, stale)
 
     def _consider(self, now_s: float, command: Command) -> None:
         match self.fence.judge(now_s, command):
             case Answer(ack):
                 self._say(ack)
+            case Ignore(guard="stale_epoch") if not self._looks[command.group].stale:
+                self._note(command)
             case Ignore(guard=guard):
                 if guard:
                     self._note(command, guard)

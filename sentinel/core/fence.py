@@ -63,6 +63,11 @@ class Fence:
         elif lease != self._lease:
             self._lease, self._changed_s = lease, now_s
 
+    @property
+    def epoch_known(self) -> int:
+        """The highest epoch that was obeyed here or is in the lease: whoever writes a lower one by now is stale."""
+        return max(self.epoch_max, 0 if self._lease is None else self._lease.epoch)
+
     def judge(self, now_s: float, command: Command) -> Judgement:
         """Whether to obey. The caller has made `epoch_max` durable before it acts, see `raises_epoch`."""
         if command.host != self.host:

@@ -1,6 +1,7 @@
 """What the coordinator counts, over a real leader."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ import sentinel.core.fence
 import sentinel.core.policy
 from sentinel.agent.loop import AgentLoop
 from sentinel.agent.serve import served
+from sentinel.bus.memory import MemoryBus
 from sentinel.config import Config, Folders, Metrics
 from sentinel.coordinator.embed import coordinating
 from sentinel.coordinator.figures import bounded
@@ -285,6 +287,38 @@ def test_a_command_that_is_not_obeyed_counts_once_by_what_stood_against_it() -> 
     assert value(page, "sentinel_commands_received_total", verb="stop") == 2
     assert value(page, "sentinel_commands_received_total", verb="capture") == 1
     assert value(page, "sentinel_fencing_epoch") == 1
+
+
+def test_a_command_that_its_coordinator_left_behind_is_not_one_of_a_stale_coordinator() -> None:
+    """False: every takeover alerts about a coordinator that writes although another leads."""
+    bus, ledger = MemoryBus(), MemoryLedger()
+    hand = Hand("one", ("chat", "code"), bus, ledger, Idle())
+
+    def put(slot: str, what: Lease | Command) -> None:
+        known = bus.read(slot)
+        bus.write(slot, msgspec.json.encode(what), 0 if known is None else known.revision)
+
+    def turn(second: int, epoch: int) -> Counter[str]:
+        put(LEASE, Lease(holder="x", epoch=epoch, beat=second))
+        hand.turn(float(second))
+        return hand.rejected
+
+    def given(group: str, epoch: int, beat: int) -> None:
+        name = f"{group}-{epoch}.1/capture1/one"
+        put(command_slot("one", group), Command(id=name, epoch=epoch, beat=beat, verb="capture", group=group,
+                                                host="one", incarnation=f"{group}-a"))  # fmt: skip
+
+    turn(1, epoch=1)
+    given("chat", epoch=1, beat=90)
+    turn(2, epoch=1)
+    given("code", epoch=2, beat=3)
+    turn(3, epoch=2)
+    assert turn(4, epoch=2)["stale_epoch"] == 0 and ledger.epoch() == 2
+    hand = Hand("one", ("chat", "code"), bus, ledger, Idle())
+    assert turn(5, epoch=2)["stale_epoch"] == turn(6, epoch=2)["stale_epoch"] == 0
+    given("chat", epoch=1, beat=91)
+
+    assert turn(7, epoch=2)["stale_epoch"] == turn(8, epoch=2)["stale_epoch"] == 1
 
 
 def test_the_coordinator_is_on_the_agents_page(tmp_path: Path) -> None:
