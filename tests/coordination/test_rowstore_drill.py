@@ -1,17 +1,21 @@
 """The row-store drill: that each of its expectations can fail, what its page shows, and one run for real."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from sentinel.cli.drill import command
 from sentinel.model.cluster import Told
 from sentinel.model.group import Ack
 from sentinel.model.verdict import Culprits, Verdict
 from sentinel.plumbing.clock import SystemClock
-from sentinel.testing.packaged.engine import installed
+from sentinel.testing.packaged.engine import PackagedEngine, installed
 from sentinel.testing.packaged.expectations import Seen, complaints
+from sentinel.testing.packaged.namespaces import Namespaces
 from sentinel.testing.packaged.rowstore import RowstoreDrill, RowstoreOutcome
 from sentinel.testing.packaged.telling import timeline, with_page
 from sentinel.testing.packaged.variants import LEGACY, PLAIN, RAM, VARIANTS, Variant, named
@@ -102,6 +106,22 @@ def test_each_variant_has_something_of_its_own_that_can_fail(name: str, change: 
     found = list(complaints(variant, msgspec.structs.replace(as_it_should_be(variant), **change)))
 
     assert len(found) == 1 and words in found[0]
+
+
+def test_on_gpus_each_node_has_one_of_its_own_and_they_speak_over_the_network(tmp_path: Path) -> None:
+    """If false, both ranks meet on one GPU, which NCCL refuses, or no network would be between the two nodes."""
+    both = Namespaces(("a", "b"), ("10.0.0.1", "10.0.0.2"))
+    found = tomllib.loads(PackagedEngine(tmp_path, both, device="cuda").cluster_file())
+    assert found["engine"]["device"] == "cuda"
+    assert [node["env"]["CUDA_VISIBLE_DEVICES"] for node in found["nodes"]] == ["0", "1"]
+    assert all(node["env"]["NCCL_P2P_DISABLE"] == node["env"]["NCCL_SHM_DISABLE"] == "1" for node in found["nodes"])
+
+
+def test_only_drills_of_the_packaged_engine_take_a_device() -> None:
+    """If false, a drill on the CPU would pass for one on GPUs."""
+    ran = CliRunner().invoke(command, ["deadlock", "--device", "cuda"])
+    assert ran.exit_code == 2
+    assert "--device belongs to the drills hostcallback and rowstore" in ran.output
 
 
 def test_the_page_shows_what_happened_and_loads_nothing(tmp_path: Path) -> None:

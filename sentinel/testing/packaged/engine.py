@@ -88,13 +88,14 @@ class PackagedEngine:
             (other / "run").symlink_to(self.run_folder)
         (self.folder / "token").touch(mode=0o600)
         (self.folder / "token").write_text(self._token)
-        self.cluster.write_text(self._cluster())
+        self.cluster.write_text(self.cluster_file())
         ran = self.tool(sys.executable, "-m", "sentinel_engine.stage", "--world", str(WORLD), str(self.folder / "rows"),
                         within_s=STAGE_S)  # fmt: skip
         if not ran.ok:
             raise RuntimeError(f"the row store could not be written: {_said(ran)}")
 
-    def _cluster(self) -> str:
+    def cluster_file(self) -> str:
+        """What the launcher reads, in TOML."""
         scale = self.time_scale
         top = {"name": self.name, "master_port": free_port(), "mode": "legacy", "memory_floor_bytes": 0,
                "ready_s": LAUNCH_S - 20.0, "stop_s": 10.0, "admin_token_file": str(self.folder / "token")}  # fmt: skip
