@@ -38,6 +38,10 @@ bool page_is_intact(const uint8_t* page, uint32_t layer, uint64_t first_global_r
   return page_is_ours(page, layer, first_global_row) && stored == crc32c(page, kCrcAt, 0);
 }
 
+bool page_is_zero(const uint8_t* page) {
+  return page[0] == 0 && memcmp(page, page + 1, kPage - 1) == 0;
+}
+
 void encode_page(const RowFormat& format, uint32_t layer, uint32_t generation, const int64_t* ids,
                  uint32_t rows, const uint8_t* codes, const uint8_t* scales, uint8_t* page) {
   memset(page, 0, kPage);

@@ -8,6 +8,8 @@ namespace rs {
 
 constexpr uint32_t kTrailerMagic = 0x50535752;  // "RWSP"
 constexpr uint32_t kRangesMax = 64;
+// Of FileHeader::flags: most of the file was never written; a page of zeros is a page of zero rows.
+constexpr uint32_t kSparse = 1;
 
 struct RowFormat {
   uint32_t code_bytes = 0;
@@ -54,7 +56,8 @@ struct FileHeader {
   uint8_t source_digest[32];
   uint8_t manifest_digest[32];
   HeadRange ranges[kRangesMax];
-  uint8_t unused[2420];
+  uint32_t flags;  // kSparse; a reader refuses any other
+  uint8_t unused[2416];
   uint32_t crc;  // of the header before this field
 };
 static_assert(sizeof(FileHeader) == 4096);
@@ -64,6 +67,7 @@ bool row_is_intact(const RowFormat& format, const uint8_t* page, uint32_t row,
                    uint64_t global_row);
 bool page_is_ours(const uint8_t* page, uint32_t layer, uint64_t first_global_row);
 bool page_is_intact(const uint8_t* page, uint32_t layer, uint64_t first_global_row);
+bool page_is_zero(const uint8_t* page);
 
 // One page of `rows` rows whose global ids are given; absent rows are zero.
 void encode_page(const RowFormat& format, uint32_t layer, uint32_t generation, const int64_t* ids,

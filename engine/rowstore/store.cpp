@@ -250,8 +250,8 @@ std::string Store::info() {
     const Table& table = *catalog_->tables()[k];
     out << (k ? "," : "") << "{\"path\":" << json_string(table.path())
         << ",\"layer\":" << table.layer() << ",\"rows\":" << table.rows()
-        << ",\"pages\":" << table.pages() << ",\"reads\":" << json_string(table.direct_reason())
-        << "}";
+        << ",\"pages\":" << table.pages() << ",\"sparse\":" << (table.sparse() ? "true" : "false")
+        << ",\"reads\":" << json_string(table.direct_reason()) << "}";
   }
   out << "],\"row_bytes\":" << catalog_->format().row_bytes() << ","
       << switcher_->describe() << "}";

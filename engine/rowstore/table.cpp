@@ -78,6 +78,8 @@ FileHeader read_header(const std::string& path) {
     throw Failure(RS_CORRUPT, path + ": the header check fails" + advice);
   if (header.version != 1 || header.byte_order != 0x01020304)
     throw Failure(RS_CONFIG, path + ": version or byte order is not supported" + advice);
+  if (header.flags & ~kSparse)
+    throw Failure(RS_CONFIG, path + ": its flags are of a later version" + advice);
   return header;
 }
 
@@ -109,6 +111,7 @@ std::unique_ptr<Table> Table::open_rws1(const std::string& path, const std::stri
   table->row_pitch_ = header.row_stride;
   table->data_at_ = header.data_offset;
   table->checked_ = true;
+  table->sparse_ = header.flags & kSparse;
   table->identity_ = hex(header.manifest_digest, 32);
   if (header.rows != table->rows() || header.data_offset % kPage)
     throw Failure(RS_CONFIG, path + ": row count or data offset disagrees with the slice");
@@ -179,17 +182,22 @@ RowView Table::row_in_image(const uint8_t* image, uint64_t local) const {
 bool Table::row_ok(const uint8_t* buffer, uint64_t local, Verify verify) const {
   if (!checked_) return true;  // a checkpoint carries no row checks
   const uint64_t first = ranges_.global(local - row_in_page(local));
-  if (verify == Verify::kPage) return page_is_intact(buffer, layer_, first);
-  if (!page_is_ours(buffer, layer_, first)) return false;
-  return verify == Verify::kFillOnly ||
-         row_is_intact(format_, buffer, row_in_page(local), ranges_.global(local));
+  const bool good =
+      verify == Verify::kPage
+          ? page_is_intact(buffer, layer_, first)
+          : page_is_ours(buffer, layer_, first) &&
+                (verify == Verify::kFillOnly ||
+                 row_is_intact(format_, buffer, row_in_page(local), ranges_.global(local)));
+  return good || (sparse_ && page_is_zero(buffer));
 }
 
 bool Table::image_chunk_ok(const uint8_t* bytes, uint64_t from, uint64_t length) const {
   if (!checked_) return true;
   uint64_t page = (from - image_from()) / kUnit;
   for (uint64_t at = 0; at < length; at += kUnit, ++page)
-    if (!page_is_intact(bytes + at, layer_, ranges_.global(page * page_rows_))) return false;
+    if (!page_is_intact(bytes + at, layer_, ranges_.global(page * page_rows_)) &&
+        !(sparse_ && page_is_zero(bytes + at)))
+      return false;
   return true;
 }
 

@@ -42,6 +42,7 @@ class Table {
   const std::string& direct_reason() const { return direct_reason_; }
   const std::string& identity() const { return identity_; }
   bool checked() const { return checked_; }
+  bool sparse() const { return sparse_; }
   uint64_t rows() const { return ranges_.rows(); }
   uint64_t pages() const { return (rows() + page_rows_ - 1) / page_rows_; }
   // Multiplies instead of dividing; exact below 2^34 rows, and a store has fewer than 2^32.
@@ -96,6 +97,7 @@ class Table {
   int fd_ = -1;
   int replica_fd_ = -1;
   bool checked_ = false;
+  bool sparse_ = false;
   std::string path_, direct_reason_, identity_;
   std::vector<uint8_t> scales_;  // resident only when codes and scales are apart
 };

@@ -110,6 +110,7 @@ def verify(options: argparse.Namespace) -> tuple[Output, bool]:
         "table": str(options.table),
         "verdict": "good" if found.good else "bad: stage the file again",
         "pages_checked": found.pages_checked,
+        "pages_in_holes": found.pages_in_holes,
         "pages_bad": found.pages_bad,
         "first_bad_page": found.first_bad_page,
         "chunks_checked": found.chunks_checked,
@@ -124,6 +125,7 @@ def info(options: argparse.Namespace) -> tuple[Output, bool]:
     return {
         "table": str(options.table),
         "bytes": header.file_bytes,
+        "allocated_bytes": reader.allocated_bytes(options.table),
         "pages": header.pages,
         "generation": header.generation,
         "manifest_sha256": header.manifest_digest.hex(),

@@ -24,10 +24,15 @@ MAGIC = b"RWS1\0\0\0\0"
 VERSION = 1
 BYTE_ORDER = 0x01020304
 HUGE_OFFSET = 2 << 20
+SPARSE = 1
+"""Header flag: most of the file was never written; a page of zeros is a page of zero rows."""
 
 _FIXED = struct.Struct("<8s10I2Q2I32s32s")
 _RANGE = struct.Struct("<II2Q")
+_FLAGS = struct.Struct("<I")
+_FLAGS_AT = _FIXED.size + RANGES_MAX * _RANGE.size
 _CRC = struct.Struct("<I")
+_CRC_AT = PAGE_BYTES - _CRC.size
 
 
 class CodeType(IntEnum):
@@ -112,14 +117,29 @@ class Slice:
             base += part.count
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
+    def local_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Places in the file of global ids that the slice holds; BadTable for others."""
+        local = np.full(ids.shape, -1, dtype=np.int64)
+        base = 0
+        for part in self.ranges:
+            inside = (ids >= part.start) & (ids < part.start + part.count)
+            local[inside] = ids[inside] - part.start + base
+            base += part.count
+        if (local < 0).any():
+            raise BadTable(f"row {ids[local < 0][0]} is not in the slice")
+        return local
 
-def strided_heads(heads: Sequence[HeadRange], ranks: int, rank: int) -> Slice:
+
+def strided_heads(
+    heads: Sequence[HeadRange], ranks: int, rank: int, together: int = 1
+) -> Slice:
     """Every `ranks`-th head from `rank` on: each rank gets its share of every n-gram order.
 
     Heads are laid out order after order, so a contiguous split gives one rank all the long
-    n-grams, which miss far more often, and every other rank waits for it.
+    n-grams, which miss far more often, and every other rank waits for it. So many heads as
+    `together` says go to the same rank.
     """
-    return Slice(tuple(heads[rank::ranks]))
+    return Slice(tuple(one for k, one in enumerate(heads) if k // together % ranks == rank))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +151,7 @@ class Header:
     slice: Slice
     data_offset: int = PAGE_BYTES
     generation: int = 1
+    sparse: bool = False
     source_digest: bytes = bytes(32)
     manifest_digest: bytes = bytes(32)
 
@@ -152,7 +173,8 @@ class Header:
             self.manifest_digest,
         )  # fmt: skip
         ranges = b"".join(_RANGE.pack(r.head, 0, r.start, r.count) for r in self.slice.ranges)
-        body = (fixed + ranges).ljust(PAGE_BYTES - _CRC.size, b"\0")
+        flags = _FLAGS.pack(SPARSE if self.sparse else 0)
+        body = ((fixed + ranges).ljust(_FLAGS_AT, b"\0") + flags).ljust(_CRC_AT, b"\0")
         return body + _CRC.pack(native.crc32c(body))
 
     @classmethod
@@ -160,8 +182,8 @@ class Header:
         """Parse a stored page; `name` is used in errors."""
         if len(page) < PAGE_BYTES or not page.startswith(MAGIC):
             raise BadTable(f"{name} is not an RWS1 file; write it with `rowstore pack`")
-        (stored,) = _CRC.unpack_from(page, PAGE_BYTES - _CRC.size)
-        if stored != native.crc32c(page[: PAGE_BYTES - _CRC.size]):
+        (stored,) = _CRC.unpack_from(page, _CRC_AT)
+        if stored != native.crc32c(page[:_CRC_AT]):
             raise BadTable(f"{name}: the header check fails; stage the file again")
         (
             _, version, order, layer, code_type, _, per_scale, code_bytes, scale_bytes, _, _, _,
@@ -169,6 +191,9 @@ class Header:
         ) = _FIXED.unpack_from(page)  # fmt: skip
         if version != VERSION or order != BYTE_ORDER:
             raise BadTable(f"{name}: version {version} is not supported; stage the file again")
+        (flags,) = _FLAGS.unpack_from(page, _FLAGS_AT)
+        if flags & ~SPARSE:
+            raise BadTable(f"{name}: its flags are of a later version; stage the file again")
         ranges = []
         for k in range(range_count):
             head, _, start, count = _RANGE.unpack_from(page, _FIXED.size + k * _RANGE.size)
@@ -179,6 +204,7 @@ class Header:
             slice=Slice(tuple(ranges)),
             data_offset=data_offset,
             generation=generation,
+            sparse=bool(flags & SPARSE),
             source_digest=source,
             manifest_digest=manifest,
         )

@@ -111,8 +111,7 @@ class Image:
         count = min(SCRUB_PAGES, pages - first)
         start = self.address + first * PAGE_BYTES
         memory = (ctypes.c_uint8 * (count * PAGE_BYTES)).from_address(start)
-        ids = reader.first_ids(self.header, first, count)
-        bad, _ = native.verify_pages(self.header.layer, ids, np.ctypeslib.as_array(memory))
+        bad, _ = reader.bad_pages(self.header, first, np.ctypeslib.as_array(memory))
         self.scrubbed_pages += count
         self.rotten_pages += bad
 

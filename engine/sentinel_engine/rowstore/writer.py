@@ -1,6 +1,7 @@
 """Writes RWS1 files: pages from rows, digests while writing, the manifest last."""
 
 import contextlib
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -76,29 +77,59 @@ class _ChunkDigests:
         self._start_new()
 
 
-def encode_blocks(header: Header, source: RowSource) -> Iterator[NDArray[np.uint8]]:
-    """The data region as arrays of whole pages."""
+def encode_blocks(
+    header: Header, source: RowSource, pages: range
+) -> Iterator[NDArray[np.uint8]]:
+    """Consecutive pages of the data region, some MiB of them at a time."""
     per_page = header.row_format.rows_per_page
-    block_rows = per_page * _BLOCK_PAGES
-    for first in range(0, header.slice.rows, block_rows):
-        ids = header.slice.global_ids(first, block_rows)
+    for first in range(pages.start, pages.stop, _BLOCK_PAGES):
+        count = min(_BLOCK_PAGES, pages.stop - first)
+        ids = header.slice.global_ids(first * per_page, count * per_page)
         codes, scales = source(ids)
         yield native.encode_pages(header.layer, header.generation, ids, codes, scales, per_page)
 
 
+def _runs(header: Header, only: NDArray[np.int64] | None) -> list[range]:
+    """The pages to write, as stretches of consecutive ones."""
+    if only is None:
+        return [range(header.pages)]
+    pages = np.unique(header.slice.local_rows(only) // header.row_format.rows_per_page)
+    parts = np.split(pages, np.flatnonzero(np.diff(pages) != 1) + 1)
+    return [range(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]
+
+
 def _write_data(
-    file: BinaryIO, header: Header, source: RowSource, progress: Progress
+    file: BinaryIO, header: Header, source: RowSource, runs: list[range], progress: Progress
 ) -> tuple[Chunk, ...]:
-    digests = _ChunkDigests(header.data_offset)
-    file.seek(header.data_offset)
-    done = 0
-    for block in encode_blocks(header, source):
-        file.write(block.data)
-        digests.add(block.data.cast("B"))
-        done += block.nbytes
-        progress(done, header.pages * PAGE_BYTES)
-    digests.close()
-    return tuple(digests.chunks)
+    chunks: list[Chunk] = []
+    done, total = 0, sum(map(len, runs)) * PAGE_BYTES
+    for run in runs:
+        start = header.data_offset + run.start * PAGE_BYTES
+        digests = _ChunkDigests(start)
+        file.seek(start)
+        for block in encode_blocks(header, source, run):
+            file.write(block.data)
+            digests.add(block.data.cast("B"))
+            done += block.nbytes
+            progress(done, total)
+        digests.close()
+        chunks += digests.chunks
+    return tuple(chunks)
+
+
+def _claim(file: BinaryIO, header: Header) -> None:
+    """Give the file its size: in blocks, or as one hole."""
+    if not header.sparse:
+        # Space is claimed first: running out of it in the middle would waste the whole copy.
+        os.posix_fallocate(file.fileno(), 0, header.file_bytes)
+        return
+    os.ftruncate(file.fileno(), header.file_bytes)
+    try:
+        os.lseek(file.fileno(), 0, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # no data anywhere
+            return
+    raise OSError(errno.EOPNOTSUPP, "the file system keeps no holes")
 
 
 def _geometry(header: Header) -> dict[str, Any]:
@@ -106,6 +137,7 @@ def _geometry(header: Header) -> dict[str, Any]:
     return {
         "layer": header.layer,
         "rows": header.slice.rows,
+        "sparse": header.sparse,
         "code_type": fmt.code_type.name.lower(),
         "scale_type": "ue8m0",
         "code_bytes": fmt.code_bytes,
@@ -133,14 +165,20 @@ def write_table(
     *,
     provenance: Provenance = NO_PROVENANCE,
     progress: Progress = lambda _done, _total: None,
+    only: NDArray[np.int64] | None = None,
 ) -> Manifest:
-    """Write a table and its manifest; on failure nothing remains under either name."""
+    """Write a table and its manifest; on failure nothing remains under either name.
+
+    With `only` the file is sparse: the pages of these global ids are written, all others are a
+    hole and read as rows of zeros.
+    """
+    header = replace(header, sparse=only is not None)
+    runs = _runs(header, only)
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:
-            # Space is claimed first: running out of it in the middle would waste the whole copy.
-            os.posix_fallocate(file.fileno(), 0, header.file_bytes)
-            chunks = _write_data(file, header, source, progress)
+            _claim(file, header)
+            chunks = _write_data(file, header, source, runs, progress)
             manifest = Manifest(
                 geometry=_geometry(header),
                 chunks=chunks,
