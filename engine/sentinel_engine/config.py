@@ -21,6 +21,9 @@ EXIT_KILLED = 131
 TINY_MODEL = Path(__file__).parent / "assets" / "tiny"
 MODES = ("nvme", "ram", "auto", "legacy")
 HANDOFFS = ("callback", "memop", "prestage")
+GEOMETRIES = {"deepseek-v4.1-flash": 16_000_000}
+"""Published tables by name: the least rows of their hash heads."""
+GEOMETRY_ROWS_MAX = 1 << 32
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -40,6 +43,9 @@ class EngineConfig:
     rows_mode: str = "nvme"
     rows_settings: dict[str, str | int] = field(default_factory=dict)
     """More settings of the row store by its own names, such as hard_ms or cache_bytes."""
+    geometry: str = ""
+    """Sparse tables of a published size instead of the model's own: a name of `GEOMETRIES`, or a
+    number, the least rows of a hash head, for tests. Rows that were not staged are zeros."""
     world: int = 1
     device: str = "cpu"
     handoff: str = "callback"
@@ -78,6 +84,11 @@ class EngineConfig:
         _one_of("rows_mode", self.rows_mode, MODES)
         _one_of("device", self.device, ("cpu", "cuda"))
         _one_of("handoff", self.handoff, HANDOFFS)
+        if self.geometry not in ("", *GEOMETRIES) and not (
+            self.geometry.isdecimal() and 0 < int(self.geometry) < GEOMETRY_ROWS_MAX
+        ):
+            names = ", ".join(GEOMETRIES)
+            raise BadConfig(f"geometry={self.geometry} is not {names} or a number of rows a head")
         for name in ("world", "max_running", "max_queue", "page_tokens", "chunk_tokens",
                      "context_tokens", "decode_log_interval", "max_body_bytes"):  # fmt: skip
             _at_least(name, getattr(self, name), 1)
@@ -87,6 +98,17 @@ class EngineConfig:
         _at_least("kv_pages", self.kv_pages, self.pages_per_request + 1)
         if not self.batch_shapes or max(self.batch_shapes) < self.max_running:
             raise BadConfig(f"batch_shapes must reach max_running={self.max_running}")
+
+    @property
+    def geometry_rows(self) -> int:
+        """Least rows of a hash head of the geometry; 0: the tables are the model's own."""
+        return GEOMETRIES.get(self.geometry) or int(self.geometry or 0)
+
+    @property
+    def stage_command(self) -> str:
+        """What writes the slices of this engine, their folder aside."""
+        geometry = f" --geometry {self.geometry}" if self.geometry else ""
+        return f"python -m sentinel_engine.stage{geometry}"
 
     @property
     def pages_per_request(self) -> int:
@@ -100,7 +122,8 @@ class EngineConfig:
 
 def slice_path(config: EngineConfig, layer: int, rank: int) -> Path:
     """The RWS1 file with the rows of one layer and rank."""
-    return Path(config.rows) / f"layer{layer}.rank{rank}of{config.world}.rws"
+    kind = f"geometry{config.geometry_rows}." if config.geometry_rows else ""
+    return Path(config.rows) / f"{kind}layer{layer}.rank{rank}of{config.world}.rws"
 
 
 def load_config(path: Path) -> EngineConfig:

@@ -20,7 +20,7 @@ from .handoff import CpuFeed, CudaFeed
 from .inbox import Inbox
 from .logs import StatsPage, decode_line, prefill_line, say
 from .model import Model
-from .modelfile import EOS, NgramHash, load_model_config
+from .modelfile import EOS, NgramHash, Tables, load_model_config
 from .rowstore import Store, StoreRefused
 from .rowstore.telemetry_layout import MODES
 from .runner import Runner, Work
@@ -66,9 +66,13 @@ class Engine:
         say(self.tag, "Load weight begin.")
         model = load_model_config(Path(config.model))
         slots = config.kv_pages * config.page_tokens
-        loaded = Model(model, Path(config.model), self.peers, device=self.device, cache_slots=slots)
+        tables = Tables(model, config.geometry_rows)
+        loaded = Model(
+            tables, Path(config.model), self.peers, device=self.device, cache_slots=slots
+        )
         hashes = [
-            NgramHash(model, layer, rank=rank, world=config.world) for layer in model.engram_layers
+            NgramHash(tables, layer, rank=rank, world=config.world)
+            for layer in model.engram_layers
         ]
         positions = max(config.chunk_tokens, max(config.batch_shapes) * (config.draft_tokens + 1))
         # A lane for each layer, and a spare one for the lock holder of drills.

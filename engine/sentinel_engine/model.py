@@ -16,7 +16,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from .collectives import Collectives
-from .modelfile import VOCAB, ModelConfig
+from .modelfile import VOCAB, ModelConfig, Tables
 from .rowstore.numbers import E2M1_PAIRS, E4M3, UE8M0
 
 RowsOf = Callable[[int], Tensor]
@@ -74,10 +74,10 @@ def draft_step(weights: dict[str, Tensor], state: Tensor, embedded: Tensor, eps:
     return F.linear(mixed, weights["draft.skip"]) + F.linear(inner, weights["draft.down"])
 
 
-def from_fp8(rows: Tensor, dim: int, codes: Tensor, scales: Tensor) -> Tensor:
-    """Values of rows `(..., dim + scales)` by look-up in the tables of codes and scales."""
-    values = F.embedding(rows[..., :dim].int(), codes).squeeze(-1)
-    factors = F.embedding(rows[..., dim:].int(), scales).squeeze(-1)
+def from_fp8(row_codes: Tensor, row_scales: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
+    """Values of rows `(..., dim)` by look-up in the tables of codes and scales."""
+    values = F.embedding(row_codes.int(), codes).squeeze(-1)
+    factors = F.embedding(row_scales.int(), scales).squeeze(-1)
     blocks: Tensor = values.unflatten(-1, (factors.shape[-1], -1)) * factors.unsqueeze(-1)
     return blocks.flatten(-2)
 
@@ -106,10 +106,11 @@ class Model:
     """One rank's share of the model and its KV cache."""
 
     def __init__(
-        self, model: ModelConfig, folder: Path, peers: Collectives, *, device: torch.device,
+        self, tables: Tables, folder: Path, peers: Collectives, *, device: torch.device,
         cache_slots: int,
     ) -> None:  # fmt: skip
-        self.model, self.peers, self.device = model, peers, device
+        self.tables, self.peers, self.device = tables, peers, device
+        self.model = model = tables.model
         self.heads = _share(model.heads, peers)
         self._own_experts = _share(model.experts, peers)
         group = model.heads // model.kv_heads
@@ -182,8 +183,11 @@ class Model:
         return out
 
     def _engram(self, layer: int, x: Tensor, rows: Tensor) -> Tensor:
-        weights, name, dim = self.weights, f"layers.{layer}.engram.", self.model.engram_dim
-        found = from_fp8(rows, dim, self._codes, self._scales).flatten(-2)
+        weights, name, own = self.weights, f"layers.{layer}.engram.", self.model.row_format
+        rows = rows[..., :: self.tables.heads_together, :]
+        codes = rows[..., : own.code_bytes]
+        scales = rows[..., self.tables.row_format.code_bytes :][..., : own.scale_bytes]
+        found = from_fp8(codes, scales, self._codes, self._scales).flatten(-2)
         both = F.linear(found, weights[name + "kv"])
         self.peers.all_reduce(both)
         key, value = both.chunk(2, dim=-1)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .rowstore.geometry import CodeType, HeadRange, RowFormat
+from .rowstore.geometry import FP8, CodeType, HeadRange, RowFormat, Slice, strided_heads
 
 BOS, EOS, VOCAB = 256, 257, 258
 ORDERS = (2, 3, 4)
@@ -22,6 +22,7 @@ HISTORY = max(ORDERS) - 1
 """Tokens before the first one that an n-gram reaches back to."""
 
 _CODES_PER_SCALE = 4
+_GEOMETRY_HEADS_PER_ORDER = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +73,66 @@ def load_model_config(folder: Path) -> ModelConfig:
     return ModelConfig(**raw)
 
 
-def head_ranges(model: ModelConfig) -> tuple[HeadRange, ...]:
-    """Where the rows of each hash head lie in the whole table."""
-    ranges, start, size = [], 0, model.engram_rows - 1
-    for head in range(model.engram_heads):
-        size = _next_prime(size)
-        ranges.append(HeadRange(head, start, size))
-        start += size
-    return tuple(ranges)
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables that n-grams name rows of: the model's own, or those of a geometry.
+
+    A geometry has 24 heads and rows of 256 codes and 8 scales, as published; `geometry_rows` is
+    the least number of rows of a head. Several of its heads stand for one of the model, which
+    reads the first of them, and from its row as many codes and scales as its own rows have.
+    """
+
+    model: ModelConfig
+    geometry_rows: int = 0
+
+    def __post_init__(self) -> None:
+        own, whole = self.model.row_format, self.row_format
+        if (
+            self.heads_per_order % self.model.engram_heads_per_order
+            or own.code_bytes > whole.code_bytes
+            or own.scale_bytes > whole.scale_bytes
+        ):
+            raise ValueError(
+                f"{self.model.name} fits no geometry: its heads per order must divide "
+                f"{_GEOMETRY_HEADS_PER_ORDER}, and its rows have no more codes and scales than 256 "
+                "and 8; set geometry to an empty text"
+            )
+
+    @property
+    def heads_per_order(self) -> int:
+        """Hash heads of an n-gram order."""
+        own = self.model.engram_heads_per_order
+        return _GEOMETRY_HEADS_PER_ORDER if self.geometry_rows else own
+
+    @property
+    def heads_together(self) -> int:
+        """Heads for each head of the model."""
+        return self.heads_per_order // self.model.engram_heads_per_order
+
+    @property
+    def row_format(self) -> RowFormat:
+        """Of every table."""
+        return FP8 if self.geometry_rows else self.model.row_format
+
+    def heads(self, layer: int) -> tuple[HeadRange, ...]:
+        """Where the rows of each head lie in the table of a layer.
+
+        A geometry gives each layer primes of its own, one layer after the other.
+        """
+        count = len(ORDERS) * self.heads_per_order
+        skipped = self.model.engram_layers.index(layer) * count if self.geometry_rows else 0
+        size = (self.geometry_rows or self.model.engram_rows) - 1
+        ranges, start = [], 0
+        for head in range(-skipped, count):
+            size = _next_prime(size)
+            if head >= 0:
+                ranges.append(HeadRange(head, start, size))
+                start += size
+        return tuple(ranges)
+
+    def slice(self, layer: int, rank: int, world: int) -> Slice:
+        """A rank's part of the table of a layer: heads of each order, in turn with the others."""
+        return strided_heads(self.heads(layer), world, rank, self.heads_together)
 
 
 class NgramHash:
@@ -89,15 +142,15 @@ class NgramHash:
     with it, so a rollback of the text is the rollback of the history.
     """
 
-    def __init__(self, model: ModelConfig, layer: int, *, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, tables: Tables, layer: int, *, rank: int = 0, world: int = 1) -> None:
         draw = np.random.default_rng(1000 + layer)
         multipliers = draw.integers(1 << 40, 1 << 52, HISTORY + 1, dtype=np.int64) | 1
         fold = np.arange(VOCAB, dtype=np.int64)
         fold[65:91] += 32
         # Products by folded token, one row per place of the n-gram: hashing is a table look-up.
         self._products = multipliers[:, None] * (fold + 1)[None, :]
-        heads = head_ranges(model)[rank::world]
-        per_order = model.engram_heads_per_order
+        heads = tables.slice(layer, rank, world).ranges
+        per_order = tables.heads_per_order
         self._order = np.array([one.head // per_order for one in heads], dtype=np.int64)
         self._base = np.array([one.start for one in heads], dtype=np.int64)
         self._size = np.array([one.count for one in heads], dtype=np.int64)

@@ -162,7 +162,7 @@ class Supervisor:
         for layer in layers:
             for rank in self.ranks:
                 if problem := mismatch(slice_path(self.config, layer, rank), digest):
-                    return f"{problem}; write it with `python -m sentinel_engine.stage`"
+                    return f"{problem}; write it with `{self.config.stage_command}`"
         return ""
 
     def _start_rank(self, local: int, rank: int) -> None:

@@ -41,7 +41,7 @@ from sentinel_engine.modelfile import (
     VOCAB,
     ModelConfig,
     NgramHash,
-    head_ranges,
+    Tables,
 )  # fmt: skip
 from sentinel_engine.rowstore.numbers import E2M1_PAIRS
 
@@ -127,7 +127,7 @@ class Trainer:
         self.model, self.coarse = model, False
         torch.manual_seed(7)
         m, width = model, model.heads * model.head_dim
-        rows = sum(one.count for one in head_ranges(m))
+        rows = sum(one.count for one in Tables(m).heads(m.engram_layers[0]))
         shapes: dict[str, tuple[int, ...]] = {
             "embed": (VOCAB, m.dim), "head": (VOCAB, m.dim), "norm": (m.dim,),
             "draft.norm": (m.dim,), "draft.up": (m.draft_hidden, 2 * m.dim),
@@ -151,7 +151,7 @@ class Trainer:
                 }  # fmt: skip
             shapes |= {f"layers.{layer}.{name}": shape for name, shape in each.items()}
         self.weights = {name: self._start(name, shape) for name, shape in shapes.items()}
-        self.hashes = {layer: NgramHash(m, layer) for layer in m.engram_layers}
+        self.hashes = {layer: NgramHash(Tables(m), layer) for layer in m.engram_layers}
 
     def _start(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name.endswith("norm"):

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..config import EngineConfig, parse_config, slice_path
-from ..modelfile import head_ranges, load_model_config
+from ..modelfile import Tables, load_model_config
 from ..rowstore import BadTable, RowStoreError, Slice, Store, native, reader
-from ..rowstore.geometry import PAGE_BYTES, strided_heads
+from ..rowstore.geometry import PAGE_BYTES
 from ..stage import mismatch, model_digest
 from . import processes
 
@@ -67,9 +67,9 @@ class Place:
 def tables(config: EngineConfig, ranks: Sequence[int]) -> tuple[Table, ...]:
     """Every slice of these ranks; OSError or ValueError when the model's sizes are unreadable."""
     model = load_model_config(Path(config.model))
-    heads = head_ranges(model)
+    whole = Tables(model, config.geometry_rows)
     return tuple(
-        Table(slice_path(config, layer, rank), layer, strided_heads(heads, config.world, rank))
+        Table(slice_path(config, layer, rank), layer, whole.slice(layer, rank, config.world))
         for rank in ranks for layer in model.engram_layers
     )  # fmt: skip
 
@@ -114,27 +114,33 @@ def _model(place: Place) -> Check:
 
 
 def _bad_pages(table: Table) -> tuple[int, int]:
-    """Bad and checked pages among the first, the last and a random sample; BadTable else."""
+    """Bad and checked pages among the first, the last and a random sample; BadTable else.
+
+    Of a sparse table a second sample is drawn among the pages that were written.
+    """
     path = table.path
     header = reader.read_header(path)
     if (header.layer, header.slice) != (table.layer, table.slice):
         raise BadTable(f"{path} holds the rows of another rank, layer, world size or model")
-    reader.matching_manifest(path, header)
+    manifest = reader.matching_manifest(path, header)
+    written = reader.written_pages(header, manifest) if header.sparse else None
     draw = random.Random(str(path))
-    sample = draw.sample(range(header.pages), min(SAMPLED_PAGES, header.pages))
-    wanted = sorted({0, header.pages - 1, *sample})
+    wanted = {0, header.pages - 1}
+    for some in (range(header.pages), () if written is None else written.tolist()):
+        wanted.update(draw.sample(some, min(SAMPLED_PAGES, len(some))))
     bad = 0
     with path.open("rb") as file:
-        for page in wanted:
+        for page in sorted(wanted):
             file.seek(header.data_offset + page * PAGE_BYTES)
             block = np.frombuffer(file.read(PAGE_BYTES), dtype=np.uint8)
-            bad += native.verify_pages(header.layer, reader.first_ids(header, page, 1), block)[0]
+            bad += reader.bad_pages(header, page, block, written)[0]
     return bad, len(wanted)
 
 
 def _slice(place: Place) -> Check:
-    todo = f"`python -m sentinel_engine.stage` into {place.config.rows}, then `rowstore verify`"
-    pages, digest = 0, model_digest(Path(place.config.model))
+    config = place.config
+    todo = f"`{config.stage_command}` into {config.rows}, then `rowstore verify`"
+    pages, digest = 0, model_digest(Path(config.model))
     for table in place.tables:
         try:
             if problem := mismatch(table.path, digest):
@@ -145,8 +151,16 @@ def _slice(place: Place) -> Check:
         pages += checked
         if bad:
             return Check("slice", False, f"{table.path}: {bad} of {checked} pages are bad", todo)
-    says = f"{len(place.tables)} slices: rows, manifest and {pages} sampled pages good"
+    kind = f" of geometry {config.geometry}, {_sizes(place.tables)}" if config.geometry else ""
+    says = f"{len(place.tables)} slices{kind}: rows, manifest and {pages} sampled pages good"
     return Check("slice", True, says, todo)
+
+
+def _sizes(found: Sequence[Table]) -> str:
+    rows = sum(table.slice.rows for table in found)
+    apparent = sum(table.path.stat().st_size for table in found)
+    allocated = sum(reader.allocated_bytes(table.path) for table in found)
+    return f"{rows:,} rows in {apparent:,} bytes, {allocated:,} of them allocated"
 
 
 def _probe(place: Place) -> Check:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from clusters import WAIT_S, Cluster, Node, Start, settings, start_node
 
-from sentinel_engine.stage import stage
+from sentinel_engine.stage import SAMPLE, stage
 
 
 @pytest.fixture(scope="module")
@@ -15,10 +15,10 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts engines on one node, waits until they are ready, and leaves none behind."""
     started: list[Node] = []
 
-    def up(**given: Any) -> Cluster:
+    def up(*, sample: str = SAMPLE, **given: Any) -> Cluster:
         folder = tmp_path_factory.mktemp("engine")
         config = settings(folder, **given)
-        stage(config, tuple(range(config.world)))
+        stage(config, tuple(range(config.world)), sample)
         ranks = ",".join(str(rank) for rank in range(config.world))
         node = start_node(folder, config, ranks)
         started.append(node)

@@ -15,7 +15,15 @@ from engine.logits import TEXT, TOKENS
 from safetensors.torch import load_file
 
 from sentinel_engine.config import TINY_MODEL, dump_config
-from sentinel_engine.modelfile import BOS, EOS, HISTORY, NgramHash, load_model_config, with_history
+from sentinel_engine.modelfile import (
+    BOS,
+    EOS,
+    HISTORY,
+    NgramHash,
+    Tables,
+    load_model_config,
+    with_history,
+)
 from sentinel_engine.stage import mismatch, model_digest, stage
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -84,7 +92,7 @@ def test_a_slice_cut_short_is_written_again(tmp_path: Path) -> None:
 def test_ids_depend_on_the_text_before_alone() -> None:
     """False: rejected drafts leave traces, or a chunk's border changes the rows of a text."""
     model = load_model_config(TINY_MODEL)
-    hashing = NgramHash(model, model.engram_layers[0])
+    hashing = NgramHash(Tables(model), model.engram_layers[0])
     text = [BOS, *TEXT[:50]]
     whole = hashing.ids(with_history(text, 0))
     for cut in (1, 2, 3, 17):

@@ -16,11 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import sentinel_engine
 from sentinel_engine.cli import main
 from sentinel_engine.config import parse_config
 from sentinel_engine.launcher.checks import tables
-from sentinel_engine.modelfile import load_model_config
+from sentinel_engine.modelfile import Tables, load_model_config
 from sentinel_engine.rowstore import Header, formula_source, write_table
 from sentinel_engine.rowstore.writer import Provenance
 from sentinel_engine.stage import model_digest
@@ -106,15 +108,23 @@ class SmallCluster:
         return ["--json", verb, self.write(), "--state", str(self.folder / "plans"), *more]
 
 
-def write_slices(folder: Path, rows: Path, ranks: range, world: int) -> None:
-    """The slices that these ranks need."""
-    rows.mkdir()
-    settings = {"rows": str(rows), "runtime_dir": "/tmp", "model": str(folder), "world": world}
-    row_format = load_model_config(folder).row_format
+def write_slices(
+    folder: Path, rows: Path, ranks: range, world: int, geometry: str = ""
+) -> list[Path]:
+    """The slices that these ranks need; of a geometry with the first row of each head alone."""
+    rows.mkdir(exist_ok=True)
+    config = parse_config({"rows": str(rows), "runtime_dir": "/tmp", "model": str(folder),
+                           "world": world, "geometry": geometry})  # fmt: skip
+    row_format = Tables(load_model_config(folder), config.geometry_rows).row_format
     origin = Provenance(hash_parameters={}, source={}, source_digest=model_digest(folder))
-    for table in tables(parse_config(settings), ranks):
+    found = tables(config, ranks)
+    for table in found:
         header = Header(layer=table.layer, row_format=row_format, slice=table.slice)
-        write_table(table.path, header, formula_source(header), provenance=origin)
+        firsts = np.array([one.start for one in table.slice.ranges]) if geometry else None
+        write_table(
+            table.path, header, formula_source(header), provenance=origin, only=firsts
+        )
+    return [table.path for table in found]
 
 
 def small_cluster(folder: Path, *, prefix: str = "") -> SmallCluster:

@@ -13,10 +13,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from small_cluster import PACKAGE, SmallCluster, free_port, namespaces, run, small_cluster
+from small_cluster import (
+    PACKAGE,
+    SmallCluster,
+    free_port,
+    namespaces,
+    run,
+    small_cluster,
+    write_slices,
+)
 
 from sentinel_engine.cli import NO_ANSWER, NOT_WELL, OK, main
 from sentinel_engine.launcher.processes import alive, members
+from sentinel_engine.rowstore.manifest import read_manifest
+from sentinel_engine.rowstore.reader import read_header, written_pages
 
 pytestmark = pytest.mark.timeout(600)  # dozens of processes, on machines that have other work
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
@@ -97,6 +107,35 @@ def test_a_slice_of_another_rank_is_found(small: SmallCluster) -> None:
         (Path(node["model"]) / "model.safetensors").write_bytes(b"another revision")
     failed = run(small, "launch", "--dry-run").failed()
     assert set(failed) == {"one slice", "two slice"} and "another model" in failed["one slice"]
+
+
+def test_slices_of_published_size_are_checked_and_named(small: SmallCluster) -> None:
+    """False: a launch cannot tell its tables, serves lost rows as zeros, or locks 100 gigabytes."""
+    small.engine["geometry"] = "deepseek-v4.1-flash"
+    ran = run(small, "launch", "--dry-run")
+    todo = {check["todo"] for check in ran.answer["checks"] if check["check"] == "slice"}
+    assert len(todo) == 2 and all("stage --geometry deepseek-v4.1-flash`" in one for one in todo)
+    for rank, node in enumerate(small.nodes):
+        (path,) = write_slices(Path(node["model"]), Path(node["rows"]), range(rank, rank + 1), 2,
+                               small.engine["geometry"])  # fmt: skip
+    ran = run(small, "launch", "--dry-run")
+    assert ran.code == OK, ran.failed()
+    says = [check["says"] for check in ran.answer["checks"] if check["check"] == "slice"]
+    assert all("geometry deepseek-v4.1-flash, 192,0" in one for one in says) and len(says) == 2
+    planned = run(small, "plan").answer["nodes"]
+    assert [node["settings"]["geometry"] for node in planned] == ["deepseek-v4.1-flash"] * 2
+    small.top |= {"mode": "ram", "memory_floor_bytes": 1 << 50}
+    ran = run(small, "launch", "--dry-run")
+    assert {"one memory", "two memory"} <= set(ran.failed())
+    locks = [check["says"] for check in ran.answer["checks"] if check["check"] == "memlock"]
+    assert all(", 52,4" in says for says in locks)
+    small.top |= {"mode": "nvme", "memory_floor_bytes": 0}
+    header = read_header(path)
+    with path.open("r+b") as file:
+        file.seek(header.data_offset + int(written_pages(header, read_manifest(path))[5]) * 4096)
+        file.write(bytes(4096))
+    failed = run(small, "launch", "--dry-run").failed()
+    assert list(failed) == ["two slice"] and "1 of " in failed["two slice"]
 
 
 @AS_ROOT
