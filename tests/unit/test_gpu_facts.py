@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from sentinel.core.facts.gpu import FACTS
+from sentinel.core.facts.gpu_power import FACTS as POWER_FACTS
 from sentinel.core.picture import Picture
 from sentinel.model.observation import (
     GpuHealth,
@@ -219,3 +220,36 @@ def test_titles_in_a_process_table_place_pids() -> None:
 
     assert fact(FACTS, "gpu.spinning_ranks", made).value == (1,)
     assert made.identity.by_tags[None, 201] == Tags(tp=1)
+
+
+def memory(index: int, *mib: float) -> list[Observation]:
+    """Samples of memory in use, one a second, the last five from the silence."""
+    return [gpu(index, T0 + 10 - len(mib) + at, 0, mem_used_mib=one) for at, one in enumerate(mib)]
+
+
+KEPT = (900.0, 5_000.0, *(9_000.0,) * 12)
+GIVEN_BACK = (900.0, 5_000.0, *(9_000.0,) * 7, 4_000.0, *(20.0,) * 4)
+OTHERS_TOO = (9_000.0, 6_000.0, 8_000.0, 5_000.0, 7_500.0, 9_000.0, 6_500.0, 7_000.0, 6_000.0, *(5_200.0,) * 5)
+
+
+def test_memory_given_back_in_one_step_shows_whose_process_ended() -> None:
+    """False: a rank that died without a word would be nobody's."""
+    made = stalled(*memory(0, *KEPT), *memory(1, *GIVEN_BACK))
+
+    assert fact(POWER_FACTS, "gpu.released_ranks", made).value == (1,)
+
+
+def test_memory_that_others_use_too_accuses_nobody() -> None:
+    """False: whoever shares a GPU with another engine is called dead when that one ends."""
+    made = stalled(*memory(0, *KEPT), *memory(1, *OTHERS_TOO))
+
+    assert fact(POWER_FACTS, "gpu.released_ranks", made).value is None
+
+
+def test_who_is_seen_alive_gave_no_memory_back() -> None:
+    """False: a hung rank beside another engine that was stopped in the same minute is judged a crash."""
+    rows = tuple(ProcessRow(pid=100 + rank, state="S", command="python") for rank in range(2))
+    listed = ProcessTable(origin=HERE, at_s=T0 + 60, rows=rows)
+    made = stalled(*memory(0, *KEPT), *memory(1, *GIVEN_BACK), listed)
+
+    assert fact(POWER_FACTS, "gpu.released_ranks", made).value == ()

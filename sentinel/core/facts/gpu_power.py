@@ -12,6 +12,8 @@ from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.facts._devices import devices, ranks_of_devices
 from sentinel.core.facts._gpu_state import gpus, silent_samples
 from sentinel.core.facts._moments import in_order
+from sentinel.core.facts._process_ends import absent_ranks
+from sentinel.core.facts._processes import ranks
 from sentinel.core.picture import Picture
 from sentinel.model.observation import Origin
 
@@ -20,6 +22,9 @@ DIFFERENCE = 0.12
 """Smallest share by which an odd GPU differs; alike GPUs in one kernel stay within 5 %."""
 RELEASED_SHARE = 0.6
 """A live process keeps its memory pools; only its end gives them back."""
+STEADY_SHARE, FALLING_MAX = 0.9, 2
+"""Memory this near to a level is at it; so many samples may fall into the instant in which a process ends."""
+GONE = ("Z", "X", "?")
 SPREADS = 4.0
 """The difference must exceed this many times the wobble of either GPU, or it is not steady."""
 
@@ -72,18 +77,27 @@ def _draws(picture: Picture) -> dict[int, _Draw]:
 
 
 def _released(picture: Picture) -> Fact:
-    """Ranks whose GPU memory shrank since the engine worked, while peers keep theirs: their process is gone."""
-    placed, states = picture.memo(ranks_of_devices), picture.memo(gpus)
+    """Ranks whose GPU memory shrank since the engine worked, while peers keep theirs: their process is gone.
+
+    Memory that went up and down before was not one engine's alone, and whoever is seen alive has not ended: then
+    another user of the same GPU gave memory back.
+    """
+    placed, states, alive = picture.memo(ranks_of_devices), picture.memo(gpus), picture.memo(_alive)
     kept: dict[int, float] = {}
     cites: dict[int, Cite] = {}
     for device, samples in picture.memo(devices).items():
         used = [one.mem_used_mib for one in in_order(picture, samples) if one.mem_used_mib is not None]
-        gpu = states.get(device)
-        if gpu is not None and gpu.used_mib is not None and device in placed and len(used) >= SAMPLES_MIN:
-            most = max(used)
-            kept[placed[device]] = gpu.used_mib / most if most > 0 else 1.0
-            says = f"rank {placed[device]}'s GPU holds {gpu.used_mib:.0f} MiB of {most:.0f} MiB before"
-            cites[placed[device]] = Cite(says, gpu.origin)
+        gpu, rank = states.get(device), placed.get(device)
+        if gpu is None or gpu.used_mib is None or rank is None or len(used) < SAMPLES_MIN:
+            continue
+        most = max(used)
+        share = gpu.used_mib / most if most > 0 else 1.0
+        if share <= RELEASED_SHARE and rank in alive:
+            share = 1.0
+        elif share <= RELEASED_SHARE and not _was_steady(used, most, gpu.used_mib):
+            continue
+        kept[rank] = share
+        cites[rank] = Cite(f"rank {rank}'s GPU holds {gpu.used_mib:.0f} MiB of {most:.0f} MiB before", gpu.origin)
     if len(kept) < 2:
         return unknown("GPU memory use of every rank before and during the silence")
     released = sorted(rank for rank, share in kept.items() if share <= RELEASED_SHARE)
@@ -91,6 +105,19 @@ def _released(picture: Picture) -> Fact:
         released = []
     shown = [cites[rank] for rank in released or sorted(cites)[:1]]
     return Fact(value=tuple(released), cites=tuple(shown))
+
+
+def _was_steady(used: list[float], most: float, now: float) -> bool:
+    """Whether memory, once filled, fell in one step: it was near the most, then near what is left."""
+    filled = next(at for at, one in enumerate(used) if one >= STEADY_SHARE * most)
+    between = [one for one in used[filled:] if now / STEADY_SHARE < one < STEADY_SHARE * most]
+    return len(between) <= FALLING_MAX
+
+
+def _alive(picture: Picture) -> frozenset[int]:
+    """Ranks whose process the newest table shows alive."""
+    absent = picture.memo(absent_ranks)
+    return frozenset(rank for rank, one in picture.memo(ranks).items() if one.state not in GONE and rank not in absent)
 
 
 FACTS: tuple[FactSpec, ...] = (
