@@ -20,7 +20,7 @@ help:
 	@echo "drills every fire drill, with clocks divided by five"
 	@echo "engine  install the co-packaged engine and its row store into .venv (a compiler, torch for the CPU)"
 	@echo "test-engine   lint, types and tests of the co-packaged engine and its row store"
-	@echo "test-engines  real vLLM and SGLang on the CPU under the agent (5 GB, see docs/real-engines.md)"
+	@echo "test-engines  real vLLM and SGLang on the CPU under the agent (5 GB, half an hour; ONLY=NAMES for some)"
 	@echo "check  lint, types and the laws of style"
 	@echo "fix    format and repair what the linter can"
 	@echo "docs   write what is made from code: taxonomy, configuration reference, boards"
@@ -70,7 +70,7 @@ test-engine: $(ENGINE)
 test-engines: $(READY)
 	tests/engines/install_vllm.sh
 	tests/engines/install_sglang.sh
-	$(BIN)/python -m pytest -m engines tests/engines
+	$(BIN)/python -m pytest -m engines --durations=0 tests/engines $(if $(ONLY),-k '$(ONLY)')
 
 sim: $(READY)
 	$(BIN)/python -m tests.sim.hours 1000
