@@ -12,6 +12,7 @@ from sentinel.model.observation import (
     NcclComm,
     Notice,
     Observation,
+    ProcessExit,
     ProcessRow,
     ProcessTable,
     Tags,
@@ -253,3 +254,13 @@ def test_who_is_seen_alive_gave_no_memory_back() -> None:
     made = stalled(*memory(0, *KEPT), *memory(1, *GIVEN_BACK), listed)
 
     assert fact(POWER_FACTS, "gpu.released_ranks", made).value == ()
+
+
+def test_who_was_seen_alive_and_then_seen_to_end_gave_its_memory_back() -> None:
+    """False: the table of half a minute ago speaks for a rank whose end the agent has seen."""
+    rows = tuple(ProcessRow(pid=100 + rank, state="S", command="python") for rank in range(2))
+    listed = ProcessTable(origin=HERE, at_s=T0 - 10, rows=rows, complete=False)
+    ended = ProcessExit(origin=HERE, at_s=T0 + 4, pid=101, rank=1, how="is gone while the engine lives")
+    made = stalled(*memory(0, *KEPT), *memory(1, *GIVEN_BACK), listed, ended)
+
+    assert fact(POWER_FACTS, "gpu.released_ranks", made).value == (1,)

@@ -15,7 +15,7 @@ from sentinel.core.facts._moments import in_order
 from sentinel.core.facts._process_ends import absent_ranks
 from sentinel.core.facts._processes import ranks
 from sentinel.core.picture import Picture
-from sentinel.model.observation import Origin
+from sentinel.model.observation import Origin, ProcessExit
 
 SAMPLES_MIN = 5
 DIFFERENCE = 0.12
@@ -115,9 +115,15 @@ def _was_steady(used: list[float], most: float, now: float) -> bool:
 
 
 def _alive(picture: Picture) -> frozenset[int]:
-    """Ranks whose process the newest table shows alive."""
+    """Ranks whose process a table shows alive, and that is not known to have ended since."""
     absent = picture.memo(absent_ranks)
-    return frozenset(rank for rank, one in picture.memo(ranks).items() if one.state not in GONE and rank not in absent)
+    # The agent's own tables are partial: whoever ended is just not in the next one.
+    ended = {(seen.host, seen.pid) for seen in picture.all(ProcessExit)}
+    return frozenset(
+        rank
+        for rank, one in picture.memo(ranks).items()
+        if one.state not in GONE and rank not in absent and (one.host, one.pid) not in ended
+    )
 
 
 FACTS: tuple[FactSpec, ...] = (
