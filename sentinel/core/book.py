@@ -206,7 +206,7 @@ def rebased(state: ClusterState, now: Stamp) -> ClusterState:
         return state
     shift_s = now.mono_s - state.saved.mono_s
     for group in state.groups.values():
-        for name in ("captures_began_s", "proving_s", "approved_s"):
+        for name in ("captures_began_s", "judged_s", "proving_s", "approved_s"):
             setattr(group, name, getattr(group, name) + shift_s)
         group.restarts = [at_s + shift_s for at_s in group.restarts]
         group.toggled_s = _shifted(group.toggled_s, shift_s)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from sentinel.core.cluster_life import table
-from sentinel.model.cluster import Delays, Limits
+from sentinel.model.cluster import Delays, Leading, Limits
 from sentinel.model.group import StoreReport
+from sentinel.model.stamp import Stamp
 from sentinel.model.verdict import Action, Verdict
 from tests.coordination.cluster_world import World
 
@@ -126,6 +127,20 @@ def test_what_moved_during_an_incident_and_stands_again_is_judged_anew_and_resta
     walk_to_stop(world)
 
     assert [command.incarnation for command in world.commands("stop")] == [incarnation]
+
+
+def test_a_successor_on_a_younger_clock_judges_anew_no_later() -> None:
+    """False: after a reboot of the coordinator's box nothing is judged anew for as long as it had run before."""
+    limits = Limits(mode="observe", hold_s=10.0, young_s=0.0)
+    before, after = World(limits=limits, now_s=1e6), World(limits=limits)
+    before.stall(PYTHON)
+    specs, at = tuple(after.core.specs.values()), Stamp(mono_ns=round(after.now_s * 1e9), wall_ns=0, boot_id="c")
+    state = before.core.state
+    after.core.step(Leading(at=at, epoch=8, limits=limits, delays=Delays(), groups=specs, state=state))
+    after.change("one", incarnation="one-b", phase="judged", verdict=PYTHON, moved_s=after.now_s)
+    after.tick(62)
+
+    assert len(after.commands("capture")) == 1
 
 
 def test_a_group_that_moves_now_and_then_is_not_judged_anew_all_the_time() -> None:
