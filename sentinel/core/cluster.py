@@ -40,7 +40,8 @@ P, C = GroupPhase, GroupCue
 EVIDENCE_MAX = 20_000
 SERVED_STEP_MAX_S = 5.0
 ROUNDS_MAX = 10
-"""Evidence of one incident is taken at most this often."""
+"""Evidence that does not decide is taken at most this often in one incident; what moved and stands still again is
+judged anew besides."""
 CLEARABLE = (P.SUSPECTED, P.CAPTURING, P.READING, P.JUDGED, P.HALTED)
 
 
