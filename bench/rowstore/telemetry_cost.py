@@ -27,12 +27,15 @@ Settings = dict[str, str | int]
 
 
 def pair_medians_us(
-    stores: dict[str, StoreMethod], batches: list[Ids], out: methods.Rows
+    stores: dict[str, StoreMethod], batches: list[Ids], out: methods.Rows, pair: int
 ) -> tuple[float, float]:
-    """Median microseconds of a gather (with, without) telemetry, turn about, each on fresh ids."""
+    """Median microseconds of a gather (with, without) telemetry, turn about, each on fresh ids.
+
+    What the one draws in one pair the other draws in the next.
+    """
     took: dict[str, list[int]] = {name: [] for name in stores}
     for k, ids in enumerate(batches):
-        name = NAMES[(k + k // 2) % 2]
+        name = NAMES[(k + k // 2 + pair) % 2]
         began = time.perf_counter_ns()
         stores[name].gather(ids, out)
         took[name].append(time.perf_counter_ns() - began)
@@ -56,7 +59,7 @@ def costs_of_round(
     for method in stores.values():
         for ids in batches:
             method.gather(ids, out)
-    times = [pair_medians_us(stores, batches, out) for _ in range(PAIRS)]
+    times = [pair_medians_us(stores, batches, out, pair) for pair in range(PAIRS)]
     for method in stores.values():
         method.close()
     return [(off, 100 * (on / off - 1)) for on, off in times]

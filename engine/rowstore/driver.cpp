@@ -157,7 +157,10 @@ void Driver::pump(uint64_t timeout_ns) {
   const int got = first.reap(done, 64, timeout_ns);
   const uint64_t now = now_ns();
   complete_all(done, got, now);
-  if (hedges_out_ > 0 && !only_hedges) complete_all(done, hedge_->reap(done, 64, 0), now);
+  if (hedges_out_ > 0 && !only_hedges) {
+    publish();
+    complete_all(done, hedge_->reap(done, 64, 0), now);
+  }
   if (now - scanned_ns_ >= kMs) scan(now);
   publish();
 }

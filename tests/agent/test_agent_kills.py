@@ -69,7 +69,7 @@ def test_an_agent_killed_at_random_points_finishes_one_incident(tmp_path: Path, 
             found = records(state)
             assert found[: len(known)] == known
             known = found
-            captures |= captured(state / "incidents")
+            captures = captured(state / "incidents") | captures
         with watcher(state) as agent:
             journalled(agent, root, WriteBundle)
             # A capture that a kill cut short may not decide; what the sources say afterwards does.
