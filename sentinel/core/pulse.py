@@ -10,7 +10,17 @@ from statistics import median
 
 from sentinel.core.timeline import GENERATING, INTERVALS_LEARNED, TOKEN_COUNTERS
 from sentinel.model.event import CoreSettings
-from sentinel.model.observation import AnyObservation, Decode, EngineStats, HealthProbe, Notice, Phase, Prefill, Scrape
+from sentinel.model.observation import (
+    AnyObservation,
+    Decode,
+    EngineStats,
+    HealthProbe,
+    Notice,
+    Phase,
+    Prefill,
+    Scrape,
+    StoreTelemetry,
+)
 from sentinel.model.stamp import Stamp
 
 RUNNING_GAUGES = ("sglang:num_running_reqs", "vllm:num_requests_running", "sentinel_engine_running_requests")
@@ -41,6 +51,7 @@ class Pulse:
     gauges_at_s: float | None = None
     mute_since_s: float | None = None
     asked_s: float | None = None
+    _gathering: set[int | None] = field(default_factory=set)
     _gaps: deque[float] = field(default_factory=lambda: deque(maxlen=INTERVALS_LEARNED))
     _line_s: dict[str, float] = field(default_factory=dict)
     _counters: dict[str, float] = field(default_factory=dict)
@@ -74,6 +85,8 @@ class Pulse:
                 self._notice(when_s, seen)
             case HealthProbe():
                 self._probe(when_s, seen)
+            case StoreTelemetry():
+                self._gather(when_s, seen)
         return False
 
     @property
@@ -96,8 +109,12 @@ class Pulse:
         return limit_s
 
     def outstanding(self) -> bool | None:
-        """Whether requests run or wait, or may for all that a mute front end tells; None when nothing ever said."""
-        if self.mute_since_s is not None or self.asked_s is not None:
+        """Whether requests run or wait, or may for all that a mute front end tells; None when nothing ever said.
+
+        Gauges are those of the last step: an engine that hangs in the first step of a burst shows none of it. A gather
+        of its row store that stays open is work all the same.
+        """
+        if self.mute_since_s is not None or self.asked_s is not None or self._gathering:
             return True
         if self.running is None and self.waiting is None:
             return None
@@ -153,6 +170,17 @@ class Pulse:
             self._interval_s = None
         self.running = running if running is not None else self.running
         self.waiting = waiting if waiting is not None else self.waiting
+
+    def _gather(self, when_s: float, page: StoreTelemetry) -> None:
+        """Processes whose row store has had a gather open for longer than a working engine is silent."""
+        self._gathering.discard(page.pid)
+        open_s = 0.0 if page.open_lane is None else page.lane_age_s or 0.0
+        if open_s < self.settings.silence_floor_s:
+            return
+        if not self.outstanding():
+            # Silence counts from the moment at which there was something to do.
+            self.last_s = max(self.last_s or 0.0, when_s - open_s)
+        self._gathering.add(page.pid)
 
     def _probe(self, when_s: float, probe: HealthProbe) -> None:
         """A front end that does not answer its own metrics page answers nobody."""

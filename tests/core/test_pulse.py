@@ -4,7 +4,7 @@ import pytest
 
 from sentinel.core.pulse import Pulse
 from sentinel.model.event import CoreSettings
-from sentinel.model.observation import Decode, HealthProbe, Notice, NoticeKind, Origin, Phase, Scrape
+from sentinel.model.observation import Decode, HealthProbe, Notice, NoticeKind, Origin, Phase, Scrape, StoreTelemetry
 from sentinel.model.stamp import Stamp
 
 PAGE = Origin("http://127.0.0.1:8000/metrics")
@@ -95,6 +95,39 @@ def test_a_request_to_a_frozen_idle_engine_is_work_although_its_gauges_stay_at_z
         scraped(pulse, second, running=0, tokens=300)
 
     assert overdue(pulse, 70)
+
+
+def gathering(pulse: Pulse, seconds: float, open_s: float | None) -> None:
+    lane = None if open_s is None else 0
+    page = StoreTelemetry(
+        origin=PAGE, at_s=1_700_000_000 + seconds, pid=7, mode="legacy", open_lane=lane, lane_age_s=open_s
+    )
+    pulse.note(at(seconds), page)
+
+
+def test_a_gather_that_stays_open_is_work_although_the_gauges_stay_at_zero() -> None:
+    """False: an engine that hangs in the first step of a burst is killed by its own watchdog, unseen."""
+    pulse = Pulse(CoreSettings())
+    scraped(pulse, 0, running=3, tokens=512)
+    scraped(pulse, 1, running=0, tokens=600)
+    for second in range(10, 30):
+        scraped(pulse, second, running=0, tokens=600)
+        gathering(pulse, second, open_s=second - 9.0)
+
+    assert overdue(pulse, 29)
+    assert pulse.silence_s(29) == pytest.approx(20.0)
+    gathering(pulse, 30, open_s=None)
+    assert not pulse.outstanding()
+
+
+def test_a_gather_that_a_sample_happens_to_meet_is_no_outstanding_work() -> None:
+    """False: the last gather before a quiet night is suspected until the next look at its page."""
+    pulse = Pulse(CoreSettings())
+    scraped(pulse, 0, running=1, tokens=512)
+    scraped(pulse, 1, running=0, tokens=600)
+    gathering(pulse, 2, open_s=0.004)
+
+    assert not overdue(pulse, 60)
 
 
 def test_a_short_request_between_two_scrapes_is_no_outstanding_work() -> None:

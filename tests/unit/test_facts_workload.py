@@ -4,7 +4,7 @@ from sentinel.collectors import health_probe, sglang_log
 from sentinel.core.fact import Value
 from sentinel.core.facts import workload
 from sentinel.core.picture import Picture
-from sentinel.model.observation import Decode, EngineStats, Notice, Origin, Scrape, Tags
+from sentinel.model.observation import Decode, EngineStats, Notice, Origin, Scrape, StoreTelemetry, Tags
 from tests.unit.log_reading import at, picture_of, read
 
 SPECS = {spec.name: spec for spec in workload.FACTS}
@@ -39,6 +39,19 @@ def test_the_newest_scrape_knows_the_load_better_than_an_old_line() -> None:
     assert (value(idle, "work.outstanding"), value(idle, "work.running")) == (False, 0.0)
     assert value(picture_of(decode(1), now_s=at("10:30:00")), "work.outstanding") is True
     assert value(Picture(), "work.outstanding") is None
+
+
+def test_a_gather_that_stays_open_is_outstanding_work_whatever_the_gauges_say() -> None:
+    """False would mean that a hang in the first step of a burst is judged idle: gauges are those of the step before."""
+
+    def page(open_s: float | None) -> StoreTelemetry:
+        lane = None if open_s is None else 0
+        return StoreTelemetry(origin=Origin("rank1.page"), rank=1, mode="legacy", open_lane=lane, lane_age_s=open_s)
+
+    idle = scrape(1, num_running_reqs=0.0, num_queue_reqs=0.0)
+    assert value(picture_of(idle, page(14.0)), "work.outstanding") is True
+    assert value(picture_of(idle, page(0.004)), "work.outstanding") is False
+    assert value(picture_of(idle, page(14.0), page(None)), "work.outstanding") is False
 
 
 def test_a_line_that_does_not_say_how_many_requests_run_is_no_sign_of_idleness() -> None:

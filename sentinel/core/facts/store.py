@@ -3,38 +3,26 @@
 import re
 
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
+from sentinel.core.facts._row_store import STUCK_S, newest_pages, oldest_s, says
 from sentinel.core.picture import Picture
 from sentinel.core.stack_reading import callback_of
 from sentinel.model.observation import Stack, StoreTelemetry
-
-STUCK_S = 5.0
-"""A healthy gather takes milliseconds; the store's own hard deadline is far below this."""
 
 _NAME = re.compile(r"row[_-]?(?:store|cache)|(?:host|embedding)[_-]?(?:store|cache)", re.IGNORECASE)
 """How libraries that read rows of tables for a model are called."""
 
 
 def _blocked(picture: Picture) -> Fact:
-    latest: dict[int, StoreTelemetry] = {rank: pages[-1] for rank, pages in picture.by_rank(StoreTelemetry).items()}
+    latest = picture.memo(newest_pages)
     if not latest:
         return unknown("the row store's telemetry page of every rank")
-    stuck = {rank: page for rank, page in latest.items() if _oldest_s(page) >= STUCK_S}
-    cites = [Cite(_says(rank, page), page.origin) for rank, page in sorted(stuck.items())]
+    stuck = {rank: page for rank, page in latest.items() if oldest_s(page) >= STUCK_S}
+    cites = [Cite(says(rank, page), page.origin) for rank, page in sorted(stuck.items())]
     return Fact(value=tuple(sorted(stuck)), cites=tuple(cites))
 
 
-def _oldest_s(page: StoreTelemetry) -> float:
-    lane_s = page.lane_age_s if page.open_lane is not None else None
-    return max(lane_s or 0.0, page.oldest_read_age_s or 0.0)
-
-
-def _says(rank: int, page: StoreTelemetry) -> str:
-    holder = "" if page.lock_holder_tid is None else f", lock held by thread {page.lock_holder_tid}"
-    return f"rank {rank}'s row store ({page.mode}) has had a gather open for {_oldest_s(page):.1f} s{holder}"
-
-
 def _modes_mixed(picture: Picture) -> Fact:
-    modes = {rank: pages[-1] for rank, pages in picture.by_rank(StoreTelemetry).items()}
+    modes = picture.memo(newest_pages)
     if len(modes) < 2:
         return unknown("the row store's telemetry page of every rank")
     names = sorted({page.mode for page in modes.values()})
