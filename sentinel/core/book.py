@@ -128,7 +128,7 @@ class Book:
         self.meet_anew(spec, state)
         state.captures, state.captures_sent_s, state.rounds, state.verdict = {}, None, 1, None
         state.refusals, state.told_guards, state.tried, state.plan = (), (), (), None
-        state.approved_by, state.mode_refused = "", False
+        state.asked_kind, state.approved_by, state.mode_refused = "", "", False
 
     def meet(self, spec: GroupSpec, state: GroupState) -> None:
         """Note what runs on each host, and this instant on its own clock: only later progress speaks against a stall.

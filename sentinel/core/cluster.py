@@ -259,6 +259,9 @@ class ClusterCore(Book):
         assert verdict is not None
         if before is not None and before.kind != verdict.kind:
             yield self.told("verdict", f"{state.incident}/verdict/{verdict.kind}", "warning", verdict.summary, spec)
+        if state.asked_kind != verdict.kind:
+            # An approval is for what was told; what is found later is asked for anew.
+            state.asked_kind, state.approved_by, state.told_guards = verdict.kind, "", ()
         question = self.question("restart", spec)
         if question.view.stands_again(self.limits.hold_s) and self._due(state):
             self.meet_anew(spec, state)
@@ -282,7 +285,11 @@ class ClusterCore(Book):
             state.told_guards = guards
             what = "approval_wanted" if guards == ("approval",) else "refused"
             yield self.told(
-                what, f"{state.incident}/{what}/{'+'.join(guards)}", "warning", "; ".join(state.refusals), spec
+                what,
+                f"{state.incident}/{what}/{verdict.kind}/{'+'.join(guards)}",
+                "warning",
+                "; ".join(state.refusals),
+                spec,
             )
 
     def _decides_nothing(self, spec: GroupSpec, state: GroupState) -> bool:

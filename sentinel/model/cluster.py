@@ -118,6 +118,8 @@ class GroupState(msgspec.Struct, kw_only=True):
     restarts: list[float] = []
     relaunches: dict[str, int] = {}
     breaker: str = ""
+    asked_kind: str = ""
+    """The class that a person was told of: an approval is for that one."""
     approved_by: str = ""
     approved_s: float = 0.0
     store_mode: str = ""

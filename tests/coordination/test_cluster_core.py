@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sentinel.core.cluster_life import table
@@ -225,6 +226,21 @@ def test_nothing_is_done_without_leave(mode: str) -> None:
     answer = world.order("approve", group=world.core.group("chat").incident)
     world.tick()
     assert answer.ok and (world.phase == "acting") == (mode == "approve")
+
+
+def test_an_approval_is_for_what_was_told_and_not_for_what_is_found_later() -> None:
+    """False: leave to end a hung Python lock ends an engine that is found to wait for a network under repair."""
+    world = World(limits=Limits(mode="approve", hold_s=10.0, young_s=0.0))
+    assert world.order("pause", seconds=60.0).ok
+    world.stall(PYTHON)
+    assert world.order("approve", group=world.core.group("chat").incident).ok
+    world.change("one", verdict=msgspec.structs.replace(PYTHON, kind="hang.network", summary="a cable"))
+    world.tick(70)
+
+    assert world.phase == "judged" and world.told[-1] == "approval_wanted"
+    assert world.order("approve", group=world.core.group("chat").incident).ok
+    world.tick()
+    assert world.phase == "acting"
 
 
 def test_a_pause_holds_until_it_runs_out() -> None:
