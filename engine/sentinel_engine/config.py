@@ -10,6 +10,7 @@ a lost rank ended the tree. `HOST:PORT` is where rank 0 listens for its peers.
 import difflib
 import json
 import math
+import shlex
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -106,9 +107,10 @@ class EngineConfig:
 
     @property
     def stage_command(self) -> str:
-        """What writes the slices of this engine, their folder aside."""
-        geometry = f" --geometry {self.geometry}" if self.geometry else ""
-        return f"python -m sentinel_engine.stage{geometry}"
+        """What writes the slices of this engine."""
+        words = ["--world", str(self.world), "--model", self.model]
+        words += ["--geometry", self.geometry] if self.geometry else []
+        return f"python -m sentinel_engine.stage {shlex.join([*words, self.rows])}"
 
     @property
     def pages_per_request(self) -> int:

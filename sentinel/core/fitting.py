@@ -57,7 +57,7 @@ def _brief_verdict(verdict: Verdict) -> Verdict:
         rule=verdict.rule,
     )
     lines = sum(len(part) for part in (verdict.evidence, verdict.ruled_out, verdict.missing, verdict.alternatives))
-    why = f"{lines} lines of this verdict, which the coordinator's state had no room for; the notice of it has them"
+    why = f"{lines} lines of this verdict, which the saved state had no room for; the incident's bundles have them"
     return msgspec.structs.replace(kept, missing=(why,))
 
 

@@ -139,7 +139,7 @@ def _bad_pages(table: Table) -> tuple[int, int]:
 
 def _slice(place: Place) -> Check:
     config = place.config
-    todo = f"`{config.stage_command}` into {config.rows}, then `rowstore verify`"
+    todo = f"`{config.stage_command}`, then `rowstore verify`"
     pages, digest = 0, model_digest(Path(config.model))
     for table in place.tables:
         try:

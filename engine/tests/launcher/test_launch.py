@@ -114,7 +114,8 @@ def test_slices_of_published_size_are_checked_and_named(small: SmallCluster) -> 
     small.engine["geometry"] = "deepseek-v4.1-flash"
     ran = run(small, "launch", "--dry-run")
     todo = {check["todo"] for check in ran.answer["checks"] if check["check"] == "slice"}
-    assert len(todo) == 2 and all("stage --geometry deepseek-v4.1-flash`" in one for one in todo)
+    assert len(todo) == 2 and all("stage --world 2" in one for one in todo)
+    assert all("--geometry deepseek-v4.1-flash" in one and "/rows`" in one for one in todo)
     for rank, node in enumerate(small.nodes):
         (path,) = write_slices(Path(node["model"]), Path(node["rows"]), range(rank, rank + 1), 2,
                                small.engine["geometry"])  # fmt: skip
