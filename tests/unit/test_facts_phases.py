@@ -4,7 +4,7 @@ from sentinel.collectors import sglang_log, vllm_log
 from sentinel.core.fact import Value
 from sentinel.core.facts import phases
 from sentinel.core.picture import Picture
-from sentinel.model.observation import Notice, Origin, ProcessCounters, ProcessRow, ProcessTable
+from sentinel.model.observation import Notice, Origin, ProcessCounters, ProcessRow, ProcessTable, Scrape
 from tests.unit.log_reading import at, picture_of, read
 
 SPECS = {spec.name: spec for spec in phases.FACTS}
@@ -40,6 +40,20 @@ def test_a_finished_start_is_no_boot() -> None:
     picture = boot(BOOT + LOADED + CAPTURE + READY, end="10:20:00")
     assert (value(picture, "booting"), value(picture, "current")) == (False, "ready")
     assert (value(picture, "load_open"), value(picture, "capture_open")) == (False, False)
+
+
+def test_counters_that_go_on_growing_end_a_start_of_which_the_end_was_not_kept() -> None:
+    """False would mean that a hung engine is told to wait when the log of its front end was lost."""
+
+    def scrape(second: int, tokens: float) -> Scrape:
+        samples = {'sglang:realtime_tokens_total{mode="decode"}': tokens}
+        return Scrape(origin=Origin("m.prom", second), at_s=at("10:02:00") + second, samples=samples)
+
+    lines = read(sglang_log.PARSER, BOOT + LOADED + CAPTURE)
+    warm = picture_of(*lines, scrape(1, 0.0), scrape(2, 8.0), scrape(3, 8.0), now_s=at("10:20:00"))
+    serving = picture_of(*lines, scrape(1, 0.0), scrape(2, 8.0), scrape(3, 90.0), now_s=at("10:20:00"))
+    assert (value(warm, "booting"), value(warm, "current")) == (True, "capture")
+    assert (value(serving, "booting"), value(serving, "current")) == (False, "ready")
 
 
 def test_a_bar_that_moves_to_the_end_is_life_and_one_that_stopped_is_not() -> None:

@@ -13,6 +13,7 @@ from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.facts import _serving as serving
 from sentinel.core.facts.progress import clock
 from sentinel.core.picture import Picture
+from sentinel.core.timeline import Mark
 from sentinel.model.observation import Decode, EngineStats, Observation, Phase, PhaseName, ProcessCounters, ProcessTable
 
 ENGINE_LOG = "the engine's log from its start"
@@ -27,6 +28,7 @@ ORDER: tuple[PhaseName, ...] = (
     "ready",
     "shutdown",
 )
+COUNTED_MIN = 2
 MOVES_WITHIN_S = 30.0
 ITEMS_WITHIN = 4.0
 SICK_WITHIN_S = 60.0
@@ -78,8 +80,14 @@ def _when(picture: Picture) -> Callable[[Phase], tuple[float, str, int]]:
 
 
 def _serves(picture: Picture) -> bool:
-    """Decode or statistics lines: an engine that generates is past its start, whatever its start-up lines say."""
-    return any(True for kind in (Decode, EngineStats) for _ in serving.alive(picture, kind))
+    """Decode or statistics lines, or token counters that went on growing: an engine that generates is past its start,
+    whatever the start-up lines of the logs at hand say. A warm-up alone makes counters grow once."""
+    said = any(True for kind in (Decode, EngineStats) for _ in serving.alive(picture, kind))
+    return said or len(picture.memo(_counted)) >= COUNTED_MIN
+
+
+def _counted(picture: Picture) -> tuple[Mark, ...]:
+    return tuple(mark for mark in picture.memo(serving.marks) if mark.kind == "counter")
 
 
 def _booting(picture: Picture) -> Fact:
@@ -118,7 +126,8 @@ def _current(picture: Picture) -> Fact:
     if now.current is not None:
         return Fact(value=now.current.phase, cites=_current_cites(now))
     if _serves(picture):
-        cites = tuple(Cite("the engine generates", step.origin) for step in picture.memo(serving.steps)[:1])
+        shown = (*picture.memo(serving.steps), *picture.memo(_counted))
+        cites = tuple(Cite("the engine generates", step.origin) for step in shown[:1])
         return Fact(value="ready", cites=cites)
     return unknown(ENGINE_LOG)
 
