@@ -85,7 +85,7 @@ def _pages(store: Store) -> Iterator[tuple[Path, StoreTelemetry]]:
 
 
 def _stuck(page: StoreTelemetry) -> bool:
-    return page.open_lane is not None and (page.lane_age_s or 0.0) >= STUCK_S
+    return page.gather_s >= STUCK_S
 
 
 def _available_bytes() -> int | None:

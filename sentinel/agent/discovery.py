@@ -147,12 +147,13 @@ class Discovery:
 
     def _called_by(self, launch: _Launch, oldest: ProcessId) -> ProcessId:
         """The root that names an engine: of several, the one that was the oldest first, also when it has ended."""
+        if not launch.name:
+            return oldest
         present = frozenset(root.id for root in launch.roots)
         called, before = self._called.get(launch.name, (oldest, present))
-        if not launch.name or before.isdisjoint(present):
+        if before.isdisjoint(present):
             called = oldest
-        if launch.name:
-            self._called[launch.name] = (called, present)
+        self._called[launch.name] = (called, present)
         return called
 
     def _processes(self, adapter: Adapter, root: ProcessView) -> Iterator[EngineProcess]:

@@ -112,12 +112,10 @@ class Leader:
         except Unsaved as why:
             self.trouble = str(why)
         except StoodDown as why:
-            self.trouble = str(why)
-            self._stand_down()
+            self.fall(str(why))
 
     def fall(self, why: str) -> None:
-        """Lead no longer, after a defect. The lease runs out unrenewed, and whoever takes it goes on from the saved
-        state."""
+        """Lead no longer. The lease runs out unrenewed, and whoever takes it goes on from the saved state."""
         self.trouble = why
         self._stand_down()
 

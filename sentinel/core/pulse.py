@@ -174,12 +174,11 @@ class Pulse:
     def _gather(self, when_s: float, page: StoreTelemetry) -> None:
         """Processes whose row store has had a gather open for longer than a working engine is silent."""
         self._gathering.discard(page.pid)
-        open_s = 0.0 if page.open_lane is None else page.lane_age_s or 0.0
-        if open_s < self.settings.silence_floor_s:
+        if page.gather_s < self.settings.silence_floor_s:
             return
         if not self.outstanding():
             # Silence counts from the moment at which there was something to do.
-            self.last_s = max(self.last_s or 0.0, when_s - open_s)
+            self.last_s = max(self.last_s or 0.0, when_s - page.gather_s)
         self._gathering.add(page.pid)
 
     def _probe(self, when_s: float, probe: HealthProbe) -> None:

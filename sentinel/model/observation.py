@@ -513,6 +513,11 @@ class StoreTelemetry(Observation, frozen=True, kw_only=True, tag="store_telemetr
     waiters: int = 0
     values: Mapping[str, float] = {}
 
+    @property
+    def gather_s(self) -> float:
+        """For how long a gather has been open; 0 when none is."""
+        return 0.0 if self.open_lane is None else self.lane_age_s or 0.0
+
 
 class Silence(Observation, frozen=True, kw_only=True, tag="silence"):
     """The agent's own clock: an engine with work outstanding was silent for `silence_s`, longer than the `limit_s` that

@@ -5,7 +5,8 @@ from collections import defaultdict
 from sentinel.core.fact import Cite
 from sentinel.core.facts._devices import direct_on, relayed_on
 from sentinel.core.facts._kernel_order import unread_hosts
-from sentinel.core.facts._processes import ENGINE, newest_tables, rank_of_row
+from sentinel.core.facts._processes import ENGINE, newest_tables, rank_of_row, ranks
+from sentinel.core.facts._processes import Process as RankProcess
 from sentinel.core.identity import Process
 from sentinel.core.picture import Picture
 from sentinel.core.placing import processes, rank_of_pid
@@ -41,6 +42,16 @@ def absent_ranks(picture: Picture) -> dict[int, Cite]:
         seen_alive = picture.memo(_dumped_ranks) | _listed_ranks(picture, table)
         found.update({rank: Cite(f"rank {rank} {says}", table.origin) for rank in absent - seen_alive})
     return found
+
+
+def living(picture: Picture) -> dict[int, RankProcess]:
+    """Ranks of which the newest view shows a living process, and that no table lacks."""
+    absent = picture.memo(absent_ranks)
+    return {
+        rank: one
+        for rank, one in picture.memo(ranks).items()
+        if one.state not in ("Z", "X", "?") and rank not in absent
+    }
 
 
 def _ends_before(table: ProcessTable, absent: list[Process]) -> bool:

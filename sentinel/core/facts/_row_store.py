@@ -12,14 +12,9 @@ def newest_pages(picture: Picture) -> dict[int, StoreTelemetry]:
     return {rank: pages[-1] for rank, pages in picture.by_rank(StoreTelemetry).items()}
 
 
-def gather_s(page: StoreTelemetry) -> float:
-    """For how long a gather has been open; 0 when none is."""
-    return 0.0 if page.open_lane is None else page.lane_age_s or 0.0
-
-
 def oldest_s(page: StoreTelemetry) -> float:
     """For how long a gather or a read has been open."""
-    return max(gather_s(page), page.oldest_read_age_s or 0.0)
+    return max(page.gather_s, page.oldest_read_age_s or 0.0)
 
 
 def says(rank: int, page: StoreTelemetry) -> str:

@@ -12,8 +12,7 @@ from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.facts._devices import devices, ranks_of_devices
 from sentinel.core.facts._gpu_state import gpus, silent_samples
 from sentinel.core.facts._moments import in_order
-from sentinel.core.facts._process_ends import absent_ranks
-from sentinel.core.facts._processes import ranks
+from sentinel.core.facts._process_ends import living
 from sentinel.core.picture import Picture
 from sentinel.model.observation import Origin, ProcessExit
 
@@ -24,7 +23,6 @@ RELEASED_SHARE = 0.6
 """A live process keeps its memory pools; only its end gives them back."""
 STEADY_SHARE, FALLING_MAX = 0.9, 2
 """Memory this near to a level is at it; so many samples may fall into the instant in which a process ends."""
-GONE = ("Z", "X", "?")
 SPREADS = 4.0
 """The difference must exceed this many times the wobble of either GPU, or it is not steady."""
 
@@ -116,14 +114,9 @@ def _was_steady(used: list[float], most: float, now: float) -> bool:
 
 def _alive(picture: Picture) -> frozenset[int]:
     """Ranks whose process a table shows alive, and that is not known to have ended since."""
-    absent = picture.memo(absent_ranks)
     # The agent's own tables are partial: whoever ended is just not in the next one.
     ended = {(seen.host, seen.pid) for seen in picture.all(ProcessExit)}
-    return frozenset(
-        rank
-        for rank, one in picture.memo(ranks).items()
-        if one.state not in GONE and rank not in absent and (one.host, one.pid) not in ended
-    )
+    return frozenset(rank for rank, one in picture.memo(living).items() if (one.host, one.pid) not in ended)
 
 
 FACTS: tuple[FactSpec, ...] = (

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
-from sentinel.core.facts._process_ends import absent_ranks, killed
+from sentinel.core.facts._process_ends import absent_ranks, killed, living
 from sentinel.core.facts._processes import Process, compilers, cores, frontends, newest_tables, rank_of_row, ranks
 from sentinel.core.facts._thread_waits import (
     callback_waits,
@@ -245,11 +245,10 @@ def _all_alive(picture: Picture) -> Fact:
 def _all_gone(picture: Picture) -> Fact:
     """A corpse that nobody can place counts for a rank of which nothing was seen."""
     known, absent = picture.memo(ranks), picture.memo(absent_ranks)
-    dead = {one.rank for one in known.values() if one.state in ("Z", "X")} | set(absent)
-    living = [one for one in known.values() if one.rank not in dead and one.state != "?"]
-    if living:
-        cites = [Cite(f"rank {one.rank}: state {one.state}", one.origin) for one in living]
+    if alive := picture.memo(living):
+        cites = [Cite(f"rank {one.rank}: state {one.state}", one.origin) for one in alive.values()]
         return Fact(value=False, cites=tuple(cites[:CITED]))
+    dead = {one.rank for one in known.values() if one.state in ("Z", "X")} | set(absent)
     corpses = [
         (row, table.origin)
         for table in picture.memo(newest_tables).values()

@@ -7,7 +7,7 @@ from sentinel.core import timeline
 from sentinel.core.fact import Cite, Fact, FactSpec, unknown
 from sentinel.core.facts import _serving as serving
 from sentinel.core.facts._row_store import STUCK_S as GATHER_STUCK_S
-from sentinel.core.facts._row_store import gather_s, newest_pages, says
+from sentinel.core.facts._row_store import newest_pages, says
 from sentinel.core.picture import Picture
 from sentinel.model.observation import Decode, EngineStats, Notice, Phase, Prefill, Scrape
 
@@ -40,7 +40,7 @@ def _outstanding(picture: Picture) -> Fact:
             value=True, cites=tuple(Cite(f"request {rid} has no answer", seen.origin) for rid, seen in named[:4])
         )
     # Gauges and lines are those of the last step: the first step of a burst that hangs is in neither.
-    gathers = {rank: page for rank, page in picture.memo(newest_pages).items() if gather_s(page) >= GATHER_STUCK_S}
+    gathers = {rank: page for rank, page in picture.memo(newest_pages).items() if page.gather_s >= GATHER_STUCK_S}
     if gathers:
         return Fact(value=True, cites=tuple(Cite(says(rank, page), page.origin) for rank, page in gathers.items())[:4])
     return unknown(LOAD) if load is None else Fact(value=False, cites=load.cites)
